@@ -7,12 +7,14 @@ import (
 )
 
 // Store is one bucket (or directory) under one root. Keys are relative to the
-// root, use [a-z0-9/._-] only, and never begin or end with a slash.
+// root and are what [CheckKey] accepts; no key may continue another one with a
+// slash ("a" and "a/b"), nor differ from it in case only: directories cannot
+// hold both.
 //
 // Every method is safe for concurrent use and ends no later than ctx. Errors
 // carry one of the codes NotFound, Exists, Throttled, Denied, Transient,
-// Corrupt, InvalidArgument or Internal (permanent) of package errcode; no
-// SDK type ever leaves a backend.
+// Corrupt, InvalidArgument, Internal (permanent), or Canceled when ctx ended, of
+// package errcode; no SDK type ever leaves a backend.
 type Store interface {
 	// Put creates the object key with the size bytes that body holds. With
 	// opts.CreateOnly an existing object is left as it is and the error is
@@ -20,7 +22,8 @@ type Store interface {
 	// later Get and List. After any other error than Exists, InvalidArgument
 	// or Denied the object may or may not be there: the caller reads before
 	// it decides. Put reads body from its start, may read it again, and does
-	// not keep it.
+	// not keep it. A body that is not size bytes long is InvalidArgument, one
+	// whose sum differs from opts is Corrupt, and neither leaves an object.
 	Put(ctx context.Context, key string, body io.ReadSeeker, size int64, opts PutOptions) error
 
 	// Get returns the whole object. Reading the body to its end returns io.EOF
@@ -32,17 +35,22 @@ type Store interface {
 
 	// GetRange reads len(p) bytes at offset off into p and returns how many
 	// the object had there: fewer than len(p) only at the object's end, 0 at
-	// or past it, both with a nil error.
+	// or past it, both with a nil error. A negative off is InvalidArgument; an
+	// empty p asks the store nothing.
 	GetRange(ctx context.Context, key string, p []byte, off int64) (int, error)
 
-	// Head returns what the store knows of the object without its bytes.
-	// Absence that decides something is asked with Get, not Head: a HEAD
-	// answer has no body and cannot tell a missing key from a missing bucket.
+	// Head returns what the store knows of the object without its bytes. Its
+	// NotFound is as sure as Get's: a HEAD answer has no body and cannot tell a
+	// missing key from a missing bucket, so a backend asks again with a GET
+	// before it says so.
 	Head(ctx context.Context, key string) (Info, error)
 
 	// List returns up to limit objects (0: the store's page size, at most
 	// 1000) whose key begins with prefix and is greater than startAfter, in
-	// byte order. More says whether another page follows.
+	// byte order. More says whether another page follows; then Objects is not
+	// empty. Every object that was there when List was called and still is when
+	// it returns is in it, if its key is in the range. Foreign objects, whose
+	// keys CheckKey refuses, are left out.
 	List(ctx context.Context, prefix, startAfter string, limit int) (Page, error)
 
 	// Delete removes the objects. Keys that do not exist are no error. When it

@@ -1,0 +1,171 @@
+package objstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"hash"
+	"hash/crc32"
+	"io"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+)
+
+// castagnoli is the table of CRC-32C.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// CheckBody rewinds body and returns InvalidArgument unless it holds exactly
+// size bytes. Every backend calls it first: a length that is believed without
+// looking would publish an object that is too short.
+func CheckBody(key string, body io.ReadSeeker, size int64) error {
+	if size < 0 {
+		return errcode.New(errcode.InvalidArgument, "put %s: size %d is negative", key, size)
+	}
+	end, err := body.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = body.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return errcode.Wrap(errcode.Internal, err, "put %s: rewind the body", key)
+	}
+	if end != size {
+		return errcode.New(errcode.InvalidArgument, "put %s: the body holds %d bytes, the caller said %d", key, end, size)
+	}
+	return nil
+}
+
+// Verifier hashes a body on its way and compares it with what PutOptions know.
+type Verifier struct {
+	opts PutOptions
+	sha  hash.Hash
+	crc  uint32
+}
+
+// NewVerifier returns a verifier for the sums that opts carry.
+func NewVerifier(opts PutOptions) *Verifier {
+	v := &Verifier{opts: opts}
+	if opts.SHA256 != nil {
+		v.sha = sha256.New()
+	}
+	return v
+}
+
+// Write implements io.Writer and never fails.
+func (v *Verifier) Write(p []byte) (int, error) {
+	if v.sha != nil {
+		v.sha.Write(p)
+	}
+	if v.opts.CRC32C != nil {
+		v.crc = crc32.Update(v.crc, castagnoli, p)
+	}
+	return len(p), nil
+}
+
+// Check returns Corrupt when the bytes written so far are not the ones that the
+// options describe.
+func (v *Verifier) Check(key string) error {
+	if v.sha != nil {
+		if got := [32]byte(v.sha.Sum(nil)); got != *v.opts.SHA256 {
+			return errcode.New(errcode.Corrupt, "put %s: the body's SHA-256 is %x, want %x: the source is damaged", key, got, *v.opts.SHA256)
+		}
+	}
+	if v.opts.CRC32C != nil && v.crc != *v.opts.CRC32C {
+		return errcode.New(errcode.Corrupt, "put %s: the body's CRC-32C is %08x, want %08x: the source is damaged", key, v.crc, *v.opts.CRC32C)
+	}
+	return nil
+}
+
+// Ended returns the error of a call whose context is over, else nil.
+func Ended(ctx context.Context, op, key string) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return errcode.Wrap(errcode.Canceled, context.Cause(ctx), "%s %s", op, key)
+}
+
+// ExactBody wraps the body of a Get so that it keeps the contract: io.EOF after
+// exactly size bytes, Transient when the bytes end early, go on too long or stop
+// with an error of the transport, and Canceled when ctx is over.
+func ExactBody(ctx context.Context, body io.ReadCloser, key string, size int64) io.ReadCloser {
+	return &exactBody{ctx: ctx, body: body, key: key, size: size}
+}
+
+type exactBody struct {
+	ctx  context.Context
+	body io.ReadCloser
+	key  string
+	size int64
+	read int64
+	err  error // sticky
+}
+
+func (b *exactBody) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	if b.err = Ended(b.ctx, "read", b.key); b.err != nil {
+		return 0, b.err
+	}
+	n, err := b.body.Read(p)
+	if over := b.read + int64(n) - b.size; over > 0 {
+		n -= int(over)
+		err = errcode.New(errcode.Transient, "read %s: the store sent more than the %d bytes it announced", b.key, b.size)
+	}
+	b.read += int64(n)
+	b.err = b.judge(err)
+	return n, b.err
+}
+
+// judge turns what the transport said into what the contract says.
+func (b *exactBody) judge(err error) error {
+	var coded *errcode.Error
+	switch {
+	case err == nil:
+		return nil
+	case err == io.EOF && b.read == b.size:
+		return io.EOF
+	case err == io.EOF:
+		return errcode.New(errcode.Transient, "read %s: the answer ended after %d of %d bytes", b.key, b.read, b.size)
+	case b.ctx.Err() != nil:
+		return Ended(b.ctx, "read", b.key)
+	case errors.As(err, &coded):
+		return err
+	default:
+		return errcode.Wrap(errcode.Transient, err, "read %s: the answer broke after %d of %d bytes", b.key, b.read, b.size)
+	}
+}
+
+func (b *exactBody) Close() error { return b.body.Close() }
+
+// ReadAll returns the bytes of one object, at most max of them: a larger one is
+// TooLarge and is not read.
+func ReadAll(ctx context.Context, s Store, key string, max int64) ([]byte, Info, error) {
+	body, info, err := s.Get(ctx, key)
+	if err != nil {
+		return nil, Info{}, err
+	}
+	defer body.Close()
+	if info.Size < 0 || info.Size > max {
+		return nil, Info{}, errcode.New(errcode.TooLarge, "object %s has %d bytes, at most %d are expected here", key, info.Size, max)
+	}
+	data := make([]byte, info.Size)
+	if _, err := io.ReadFull(body, data); err != nil {
+		return nil, Info{}, asRead(key, err)
+	}
+	// The end must be said too: that is where a body that was cut, or whose
+	// checksum differs, reports it.
+	var one [1]byte
+	if _, err := io.ReadFull(body, one[:]); err != io.EOF {
+		return nil, Info{}, asRead(key, err)
+	}
+	return data, info, nil
+}
+
+// asRead gives an error of io.ReadFull a code: an end that came too early is
+// one that may pass.
+func asRead(key string, err error) error {
+	if err == nil || err == io.EOF || err == io.ErrUnexpectedEOF {
+		return errcode.New(errcode.Transient, "read %s: the body is not as long as the store said", key)
+	}
+	return err
+}

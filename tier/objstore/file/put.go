@@ -1,0 +1,227 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"sync"
+	"syscall"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+)
+
+const (
+	copyBytes   = 256 << 10 // of one write; ctx is looked at between two
+	nameRetries = 16        // how often a directory may vanish under a put
+)
+
+var buffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
+
+// Put implements objstore.Store.
+func (s *Store) Put(ctx context.Context, key string, body io.ReadSeeker, size int64, opts objstore.PutOptions) error {
+	if err := s.begin(ctx, "put", key); err != nil {
+		return err
+	}
+	if err := s.writable("put", key); err != nil {
+		return err
+	}
+	if err := objstore.CheckBody(key, body, size); err != nil {
+		return err
+	}
+	tmp, err := s.writeTmp(ctx, key, body, size, opts)
+	if err != nil {
+		return err
+	}
+	// After a rename there is nothing left to remove, and that is no error.
+	defer s.root.Remove(tmp)
+	return s.name(tmp, key, opts.CreateOnly)
+}
+
+// writeTmp writes the body to a temporary file and syncs it: the bytes must be
+// durable before the object has a name. It leaves nothing behind on an error.
+func (s *Store) writeTmp(ctx context.Context, key string, body io.Reader, size int64, opts objstore.PutOptions) (string, error) {
+	f, tmp, err := s.createTmp()
+	if err != nil {
+		return "", err
+	}
+	check := objstore.NewVerifier(opts)
+	if err = copyBody(ctx, f, body, key, size, check); err == nil {
+		err = check.Check(key)
+	}
+	if err == nil {
+		err = errcode.Wrap(errcode.Transient, f.Sync(), "put %s: sync", key)
+	}
+	if cerr := f.Close(); err == nil {
+		err = errcode.Wrap(errcode.Transient, cerr, "put %s: close", key)
+	}
+	if err != nil {
+		// A file whose sync failed is thrown away, never synced again: a later
+		// put writes all bytes anew.
+		s.root.Remove(tmp)
+		return "", err
+	}
+	return tmp, nil
+}
+
+func copyBody(ctx context.Context, f io.Writer, body io.Reader, key string, size int64, check io.Writer) error {
+	buf := buffers.Get().(*[copyBytes]byte)
+	defer buffers.Put(buf)
+	for left := size; left > 0; {
+		if err := objstore.Ended(ctx, "put", key); err != nil {
+			return err
+		}
+		part := buf[:min(left, copyBytes)]
+		if _, err := io.ReadFull(body, part); err != nil {
+			return errcode.Wrap(errcode.Internal, err, "put %s: read the body", key)
+		}
+		check.Write(part)
+		if _, err := f.Write(part); err != nil {
+			return errcode.Wrap(codeOf(err), err, "put %s: write", key)
+		}
+		left -= int64(len(part))
+	}
+	return nil
+}
+
+// name gives the temporary file its key and makes that durable.
+func (s *Store) name(tmp, key string, createOnly bool) error {
+	for try := 0; ; try++ {
+		err := s.root.MkdirAll(path.Dir(key), dirMode)
+		if err == nil {
+			if createOnly {
+				err = s.root.Link(tmp, key)
+			} else {
+				err = s.root.Rename(tmp, key)
+			}
+		}
+		switch {
+		case err == nil:
+			return s.syncUp(key)
+		case errors.Is(err, fs.ErrNotExist) && try < nameRetries:
+			// A Delete removed the directory, empty for a moment, between the
+			// two calls. If the temporary file is gone it ends after the tries.
+		case errors.Is(err, fs.ErrExist), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENOTDIR):
+			return s.taken(key)
+		default:
+			return errcode.Wrap(codeOf(err), err, "put %s: name the file", key)
+		}
+	}
+}
+
+// taken returns why key cannot be created. The winner may not have come to its
+// syncs yet; the loser does them as well, for "it exists" must hold after a
+// crash too.
+func (s *Store) taken(key string) error {
+	st, err := s.root.Stat(key)
+	if err != nil || !st.Mode().IsRegular() {
+		return errcode.New(errcode.InvalidArgument, "put %s: the key or a part of it is a directory or an object already; keys must not continue each other with a slash", key)
+	}
+	if err := s.syncUp(key); err != nil {
+		return err
+	}
+	return errcode.New(errcode.Exists, "put %s: the key is taken", key)
+}
+
+// syncUp syncs the directory of key and all above it up to the root. The upper
+// ones may have been made a moment ago by another writer who has not synced them
+// yet; syncing a clean directory costs little.
+func (s *Store) syncUp(key string) error {
+	for dir := path.Dir(key); ; dir = path.Dir(dir) {
+		if err := s.syncDir(dir); err != nil {
+			return err
+		}
+		if dir == "." {
+			return nil
+		}
+	}
+}
+
+// syncDir makes the entries of a directory durable. A directory that is gone
+// has no entries to lose.
+func (s *Store) syncDir(dir string) error {
+	d, err := s.root.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return errcode.Wrap(codeOf(err), err, "open directory %s in the archive %s", dir, s.dir)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		err := errcode.Wrap(errcode.Transient, err, "sync directory %s in the archive %s", dir, s.dir)
+		s.broken.CompareAndSwap(nil, &err)
+		return err
+	}
+	return nil
+}
+
+// writable returns an error after a directory sync has failed.
+func (s *Store) writable(op, key string) error {
+	if first := s.broken.Load(); first != nil {
+		return errcode.New(errcode.Internal, "%s %s: the archive takes no writes since a sync failed; check the disk and restart: %w", op, key, *first)
+	}
+	return nil
+}
+
+// Delete implements objstore.Store. Directories that become empty go as well.
+func (s *Store) Delete(ctx context.Context, keys []string) error {
+	if err := objstore.CheckKeys(keys); err != nil {
+		return err
+	}
+	if err := s.writable("delete", "objects"); err != nil {
+		return err
+	}
+	dirs := map[string]bool{}
+	for _, key := range keys {
+		if err := objstore.Ended(ctx, "delete", key); err != nil {
+			return err
+		}
+		removed, err := s.remove(key)
+		if err != nil {
+			return err
+		}
+		if removed {
+			dirs[s.prune(path.Dir(key))] = true
+		}
+	}
+	// A delete that comes back after a crash is harmless for one object, but
+	// whoever counts what is left would be wrong: make them durable, each
+	// directory once.
+	for dir := range dirs {
+		if err := s.syncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove deletes one object and reports whether there was one.
+func (s *Store) remove(key string) (bool, error) {
+	st, err := s.root.Lstat(key)
+	if err == nil && !st.IsDir() {
+		err = s.root.Remove(key)
+	} else if err == nil {
+		return false, nil // a directory is no object
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		if alive := s.alive(); alive != nil {
+			return false, errcode.Wrap(errcode.Internal, alive, "delete %s", key)
+		}
+		return false, nil
+	}
+	return err == nil, errcode.Wrap(codeOf(err), err, "delete %s", key)
+}
+
+// prune removes dir and the directories above it as long as they are empty, and
+// returns the lowest one that is left.
+func (s *Store) prune(dir string) string {
+	for dir != "." && s.root.Remove(dir) == nil {
+		dir = path.Dir(dir)
+	}
+	return dir
+}
+
+var _ objstore.Store = (*Store)(nil)

@@ -1,0 +1,212 @@
+package file
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+	"github.com/tidemark-mq/tidemark/tier/objstore/storetest"
+)
+
+func open(t *testing.T, dir string, opts Options) *Store {
+	t.Helper()
+	s, err := Open(dir, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// Proves that the directory store keeps the contract.
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) objstore.Store { return open(t, t.TempDir(), Options{}) })
+}
+
+func put(t *testing.T, s objstore.Store, key, data string) {
+	t.Helper()
+	if err := s.Put(t.Context(), key, strings.NewReader(data), int64(len(data)), objstore.PutOptions{CreateOnly: true}); err != nil {
+		t.Fatalf("put %s: %v", key, err)
+	}
+}
+
+// Proves that temporary files of a crash are in no list and no read, stay as long
+// as somebody may still be writing them, and are removed at Open when old.
+func TestLeftovers(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	put(t, s, "a/k", "v")
+	for _, name := range []string{"OLD", "NEW"} {
+		if err := os.WriteFile(filepath.Join(dir, tmpDir, name), []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	past := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, tmpDir, "OLD"), past, past); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, Options{})
+	page, err := s.List(t.Context(), "", "", 0)
+	if err != nil || len(page.Objects) != 1 || page.Objects[0].Key != "a/k" {
+		t.Errorf("list: %+v, %v; want a/k alone", page, err)
+	}
+	left, err := os.ReadDir(filepath.Join(dir, tmpDir))
+	if err != nil || len(left) != 1 || left[0].Name() != "NEW" {
+		t.Errorf("temporary files after Open: %v, %v; want NEW alone", left, err)
+	}
+}
+
+// Proves that no put, whatever its end, leaves a temporary file.
+func TestPutLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	put(t, s, "k", "v")
+	for name, err := range map[string]error{
+		"overwrite": s.Put(t.Context(), "k2", strings.NewReader("v"), 1, objstore.PutOptions{}),
+		"exists":    s.Put(t.Context(), "k", strings.NewReader("w"), 1, objstore.PutOptions{CreateOnly: true}),
+		"corrupt":   s.Put(t.Context(), "c", strings.NewReader("w"), 1, objstore.PutOptions{CRC32C: new(uint32)}),
+		"below":     s.Put(t.Context(), "k/below", strings.NewReader("w"), 1, objstore.PutOptions{}),
+	} {
+		if (err == nil) != (name == "overwrite") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, tmpDir)); err != nil || len(left) != 0 {
+		t.Errorf("temporary files: %v, %v", left, err)
+	}
+}
+
+// Proves that a directory that was emptied or unmounted under the store does not
+// answer "no such object": a node that looks for its fence would go on serving.
+func TestVanishedRoot(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	put(t, s, "a/k", "v")
+	if err := os.RemoveAll(filepath.Join(dir, tmpDir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	_, _, get := s.Get(t.Context(), "a/k")
+	_, head := s.Head(t.Context(), "a/k")
+	_, list := s.List(t.Context(), "", "", 0)
+	for op, err := range map[string]error{"get": get, "head": head, "list": list, "delete": s.Delete(t.Context(), []string{"a/k"})} {
+		if !errcode.Is(err, errcode.Internal) || !strings.Contains(err.Error(), "unmounted") {
+			t.Errorf("%s: %v; want an error that tells what happened to the directory", op, err)
+		}
+	}
+}
+
+// Proves that a directory sync that failed is not followed by one that says all
+// is well: the store takes no more writes. I5.
+func TestFailedSyncIsFinal(t *testing.T) {
+	s := open(t, t.TempDir(), Options{})
+	put(t, s, "k", "v")
+	broken := error(syscall.EIO)
+	s.broken.Store(&broken)
+	err := s.Put(t.Context(), "k2", strings.NewReader("v"), 1, objstore.PutOptions{})
+	if !errcode.Is(err, errcode.Internal) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("put: %v", err)
+	}
+	if err := s.Delete(t.Context(), []string{"k"}); !errcode.Is(err, errcode.Internal) {
+		t.Errorf("delete: %v", err)
+	}
+	if data, _, err := objstore.ReadAll(t.Context(), s, "k", 10); err != nil || string(data) != "v" {
+		t.Errorf("reads go on: %q, %v", data, err)
+	}
+}
+
+// Proves that links, pipes, directories and foreign names in the tree are no
+// objects, and that a link does not lead out of it.
+func TestForeignFiles(t *testing.T) {
+	outside := t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "secret"), []byte("s"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	put(t, s, "d/k", "v")
+	for _, err := range []error{
+		os.Symlink(filepath.Join(outside, "secret"), filepath.Join(dir, "link")),
+		os.Symlink(outside, filepath.Join(dir, "out")),
+		syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
+		os.WriteFile(filepath.Join(dir, "d", "k~"), nil, 0o600),
+		os.Mkdir(filepath.Join(dir, "empty"), 0o700),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := s.List(t.Context(), "", "", 0)
+	if err != nil || len(page.Objects) != 1 || page.Objects[0].Key != "d/k" {
+		t.Errorf("list: %+v, %v; want d/k alone", page, err)
+	}
+	for _, key := range []string{"link", "out/secret", "pipe", "empty"} {
+		if _, _, err := s.Get(t.Context(), key); err == nil {
+			t.Errorf("get %s is an object", key)
+		}
+	}
+	if err := s.Put(t.Context(), "out/new", strings.NewReader("v"), 1, objstore.PutOptions{}); err == nil {
+		t.Error("a put went through a link that leads out")
+	}
+	if left, _ := os.ReadDir(outside); len(left) != 1 {
+		t.Errorf("outside: %v", left)
+	}
+}
+
+// Proves that the directories which a delete leaves empty go, up to the root, and
+// that the root and its neighbours stay.
+func TestDeletePrunes(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	put(t, s, "a/b/c/k1", "v")
+	put(t, s, "a/b/k2", "v")
+	if err := s.Delete(t.Context(), []string{"a/b/c/k1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "a/b/c")); !os.IsNotExist(err) {
+		t.Errorf("a/b/c: %v; want it gone", err)
+	}
+	if err := s.Delete(t.Context(), []string{"a/b/k2"}); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != tmpDir {
+		t.Errorf("root holds %v, %v; want %s alone", left, err, tmpDir)
+	}
+}
+
+// Proves that Open makes a root several levels deep and opens it again.
+func TestOpenMakesRoot(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "x", "y", "z")
+	put(t, open(t, dir, Options{}), "k", "v")
+	if data, _, err := objstore.ReadAll(t.Context(), open(t, dir, Options{}), "k", 10); err != nil || string(data) != "v" {
+		t.Errorf("reopened: %q, %v", data, err)
+	}
+	if _, err := Open(filepath.Join(dir, "k"), Options{}); err == nil {
+		t.Error("a file was opened as an archive")
+	}
+}
+
+// What one small create-only put costs: sync, link, and the syncs of five levels
+// of directories.
+func BenchmarkPut(b *testing.B) {
+	s, err := Open(b.TempDir(), Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	for i := 0; b.Loop(); i++ {
+		key := "d/01/topic/0/m/" + strconv.Itoa(i)
+		if err := s.Put(b.Context(), key, strings.NewReader("v"), 1, objstore.PutOptions{CreateOnly: true}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
