@@ -33,7 +33,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		return
 	}
-	buf := h.buffers.Get().(*[]byte) //nolint:forcetypeassert // the pool holds nothing else
+	buf := h.buffers.Get().(*[]byte)
 	defer h.buffers.Put(buf)
 	body, err := readBody((*buf)[:0], r.Body, h.maxBody)
 	*buf = body

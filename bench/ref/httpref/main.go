@@ -54,7 +54,7 @@ func main() {
 	if err := run(ctx, o, os.Stdout); err != nil {
 		slog.Error("httpref stopped", "err", err)
 		stop()
-		os.Exit(1) //nolint:gocritic // stop has run already
+		os.Exit(1)
 	}
 }
 

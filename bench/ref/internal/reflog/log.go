@@ -135,7 +135,7 @@ func (l *Log) join(rec []byte) (g *group, lead bool, err error) {
 		<-g.done
 		l.mu.Lock()
 	}
-	g.buf = binary.BigEndian.AppendUint32(g.buf, uint32(len(rec))) //nolint:gosec // G115: at most MaxRecord
+	g.buf = binary.BigEndian.AppendUint32(g.buf, uint32(len(rec)))
 	g.buf = append(g.buf, rec...)
 	g.records++
 	lead = !l.mu.running
@@ -208,7 +208,7 @@ func (l *Log) write(g *group, at int64) error {
 // Datasync flushes the written data of f to stable storage.
 func Datasync(f *os.File) error {
 	for {
-		err := syscall.Fdatasync(int(f.Fd())) //nolint:gosec // G115: a descriptor is a small int
+		err := syscall.Fdatasync(int(f.Fd()))
 		if !errors.Is(err, syscall.EINTR) {
 			return err
 		}

@@ -1,0 +1,120 @@
+# Every command that people and scripts call. `make` alone lists them.
+#
+# Needs Go, git, and make (race detector: a C compiler). What else a target
+# needs is built once, pinned, into TIDEMARK_TOOLS, which all clones share.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export TIDEMARK_TOOLS ?= $(HOME)/.cache/tidemark-tools
+# One kind of build for everything: the binary is static, and tests run what ships.
+export CGO_ENABLED ?= 0
+
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+# Parallel test binaries: two, because each cluster test fills a core by itself.
+TESTPAR     ?= 2
+TESTTIMEOUT ?= 15m
+TESTFLAGS   ?=
+PKGS        ?= ./...
+# The packages with goroutines of their own.
+RACE_PKGS   ?= ./wal/... ./segment/... ./tier/... ./raftmeta/... ./node/... ./api/... ./bench/ref/...
+FUZZTIME    ?= 30s
+ROUNDS      ?= 30
+BENCH       ?= .
+BENCHTIME   ?= 1s
+ARGS        ?=
+
+VERSITYGW_VERSION := v1.8.0
+GOLANGCI_VERSION  := $(shell awk '$$1 == "github.com/golangci/golangci-lint/v2" {print $$2}' .ci/lint.mod)
+VERSITYGW := $(TIDEMARK_TOOLS)/versitygw-$(VERSITYGW_VERSION)/versitygw
+GOLANGCI  := $(TIDEMARK_TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint
+# Tests look for tools here, relative to the module's root.
+LOCAL_TOOLS := .cache/tools/bin
+
+GOTEST := go test -p $(TESTPAR) -timeout $(TESTTIMEOUT) $(TESTFLAGS)
+
+##@ Build and run
+
+.PHONY: build
+build: ## bin/tidemark, one static binary
+	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/tidemark ./cmd/tidemark
+
+.PHONY: run
+run: build ## one node on 127.0.0.1:7942, archive in ./tidemark-archive (ARGS="--http-addr ...")
+	exec bin/tidemark serve --dev $(ARGS)
+
+##@ Test
+
+.PHONY: test
+test: tools build ## all tests: unit, model, crash, conformance, end to end
+	$(GOTEST) $(PKGS)
+
+.PHONY: race
+race: tools ## the concurrent packages under the race detector (RACE_PKGS=...)
+	CGO_ENABLED=1 $(GOTEST) -race -short $(RACE_PKGS)
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME=30s each
+	.ci/fuzz $(FUZZTIME) $(PKGS)
+
+.PHONY: crash
+crash: tools build ## kill -9 under load, restart, compare, ROUNDS=30 times
+	TIDEMARK_KILL_ROUNDS=$(ROUNDS) go test -count=1 -v -timeout 60m -run '^TestKill' $$(.ci/packages '^func TestKill')
+
+.PHONY: tour
+tour: tools build ## README's tour, each command with its real output checked
+	.ci/tour.sh
+
+.PHONY: lint
+lint: $(GOLANGCI) ## golangci-lint with .golangci.yml
+	$(GOLANGCI) run $(PKGS)
+
+.PHONY: cover
+cover: tools build ## statement coverage per package, table; profile in .cache/cover.out
+	@mkdir -p .cache
+	$(GOTEST) -coverpkg=./... -coverprofile=.cache/cover.out $(PKGS) >.cache/cover.log || { grep -vE '^ok|no test files' .cache/cover.log; exit 1; }
+	@.ci/cover .cache/cover.out
+
+##@ Measure
+
+.PHONY: bench
+bench: ## Go benchmarks with allocations (BENCH=regexp BENCHTIME=1s)
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $$(.ci/packages '^func Benchmark')
+
+.PHONY: bench-s1
+bench-s1: build ## single-record produce against the reference programs (needs wrk)
+	bench/s1.sh
+
+##@ Tools
+
+.PHONY: tools
+tools: $(VERSITYGW) ## the S3 server that tests run against, built once
+	@mkdir -p $(LOCAL_TOOLS)
+	@ln -sfn $(VERSITYGW) $(LOCAL_TOOLS)/versitygw
+
+# Built into a directory beside the target and moved, so that an interrupted
+# build leaves nothing that looks finished. From outside the module: its
+# dependencies are none of ours.
+$(VERSITYGW):
+	mkdir -p $(TIDEMARK_TOOLS)
+	dir=$$(mktemp -d $(TIDEMARK_TOOLS)/build.XXXXXX) && trap 'rm -rf "$$dir"' EXIT && cd "$$dir" && \
+	GOBIN="$$dir" go install -trimpath -ldflags '-s -w' github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION) && \
+	mkdir -p $(dir $@) && mv versitygw $@
+
+# The linter's module file pins its dependencies by hash and keeps them out of go.mod.
+$(GOLANGCI):
+	mkdir -p $(dir $@)
+	go build -modfile=.ci/lint.mod -trimpath -ldflags '-s -w' -o $@.new github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	mv $@.new $@
+
+.PHONY: lint-tool
+lint-tool: $(GOLANGCI) # what `make lint` builds first, by itself
+
+.PHONY: clean
+clean: ## remove bin and .cache; shared tools stay
+	rm -rf bin .cache
+
+.PHONY: help
+help: ## this list
+	@awk -F':.*## ' '/^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' Makefile
