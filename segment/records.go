@@ -1,0 +1,195 @@
+package segment
+
+import (
+	"unsafe"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+)
+
+// Scratch is memory that decoding reuses: decompressed records and the header
+// slices. The zero value is ready. Records decoded with a Scratch are valid
+// until it decodes the next batch. Not safe for concurrent use.
+type Scratch struct {
+	plain   []byte
+	headers []broker.Header
+}
+
+// Iterator walks over the records of one batch; see Records.
+type Iterator struct {
+	h    BatchHeader
+	raw  []byte
+	pos  int
+	left int32
+	last int64 // offset delta of the record before
+	s    *Scratch
+	err  error
+}
+
+// Records prepares to walk over the records of b, which is exactly one batch.
+// The checksum is not checked: see VerifyBatch.
+//
+// Ownership: everything in a record that Next fills, header names included,
+// aliases b (codec none) or s (other codecs; header slices always). It is valid
+// while b is unchanged and until s decodes another batch; copy what must live
+// longer. A nil s stands for a new one.
+//
+// Errors: Corrupt, UnsupportedVersion, UnsupportedType (codec), TooLarge (more
+// than MaxDecoded bytes).
+func Records(b []byte, s *Scratch) (Iterator, error) {
+	h, err := ParseHeader(b)
+	if err != nil {
+		return Iterator{}, err
+	}
+	if len(b) != h.Size {
+		return Iterator{}, errcode.New(errcode.Corrupt, "batch at offset %d: %d bytes, its header says %d", h.BaseOffset, len(b), h.Size)
+	}
+	if s == nil {
+		s = new(Scratch)
+	}
+	s.headers = s.headers[:0]
+	raw := b[HeaderSize:]
+	if h.Codec() != CodecNone {
+		if s.plain, err = decompress(s.plain, raw, h.Codec(), MaxDecoded); err != nil {
+			return Iterator{}, errcode.Wrap(errcode.Corrupt, err, "batch at offset %d", h.BaseOffset)
+		}
+		raw = s.plain
+	}
+	return Iterator{h: h, raw: raw, left: h.Records, last: -1, s: s}, nil
+}
+
+// Header returns the batch's header.
+func (it *Iterator) Header() *BatchHeader { return &it.h }
+
+// Err returns what ended the walk, nil after the last record.
+func (it *Iterator) Err() error { return it.err }
+
+// Next fills rec with the next record and reports whether there was one. Every
+// field of rec is overwritten.
+func (it *Iterator) Next(rec *broker.Record) bool {
+	if it.left <= 0 {
+		if it.err == nil && it.pos != len(it.raw) {
+			it.fail("bytes behind the last record")
+		}
+		return false
+	}
+	n, p := varint(it.raw, it.pos)
+	if p < 0 || n < minRecord-1 || n > int64(len(it.raw)-p) {
+		return it.fail("record length")
+	}
+	end := p + int(n)
+	b := it.raw[:end:end]
+	time, p := varint(b, p+1) // behind the record's attributes, of which none are defined
+	offset, p := varint(b, p)
+	if p < 0 || offset <= it.last || offset > int64(it.h.LastOffsetDelta) {
+		return it.fail("offset delta")
+	}
+	key, p := bytesAt(b, p)
+	value, p := bytesAt(b, p)
+	if p < 0 {
+		return it.fail("key or value")
+	}
+	if value == nil {
+		value = b[end:]
+	}
+	rec.Offset, rec.Timestamp = it.h.BaseOffset+offset, it.h.BaseTimestamp+time
+	if it.h.Attributes&attrLogAppendTime != 0 {
+		rec.Timestamp = it.h.MaxTimestamp
+	}
+	rec.Key, rec.Value, rec.Headers = key, value, nil
+	if p == end-1 && b[p] == 0 {
+		p++ // no headers, as most records
+	} else if p = it.headers(rec, b, p); p != end {
+		return it.fail("headers")
+	}
+	it.pos, it.last = end, offset
+	it.left--
+	return true
+}
+
+func (it *Iterator) fail(what string) bool {
+	it.err = errcode.New(errcode.Corrupt, "batch at offset %d: record %d of %d, byte %d of the records: bad %s",
+		it.h.BaseOffset, it.h.Records-it.left, it.h.Records, it.pos, what)
+	it.left = 0
+	return false
+}
+
+// headers reads the headers at b[p:]. They are appended one by one, so a count
+// that lies allocates nothing.
+func (it *Iterator) headers(rec *broker.Record, b []byte, p int) int {
+	count, p := varint(b, p)
+	if count < 0 || count > int64(len(b)) {
+		return -1
+	}
+	all, start := it.s.headers, len(it.s.headers)
+	for range count {
+		var name, value []byte
+		if name, p = bytesAt(b, p); p < 0 || name == nil {
+			return -1
+		}
+		if value, p = bytesAt(b, p); p < 0 {
+			return -1
+		}
+		all = append(all, broker.Header{Name: unsafe.String(unsafe.SliceData(name), len(name)), Value: value})
+	}
+	it.s.headers = all
+	rec.Headers = all[start:len(all):len(all)]
+	return p
+}
+
+// bytesAt reads a length and as many bytes; length -1 gives nil. It returns
+// position -1 when they do not fit.
+func bytesAt(b []byte, p int) ([]byte, int) {
+	n, p := varint(b, p)
+	if p < 0 || n < 0 || n > int64(len(b)-p) {
+		if n == -1 && p >= 0 {
+			return nil, p
+		}
+		return nil, -1
+	}
+	end := p + int(n)
+	return b[p:end:end], end
+}
+
+// DecodeBatch appends all records of b, exactly one batch, to dst. Checks,
+// errors and ownership are those of Records. After an error dst has its old length.
+func DecodeBatch(dst []broker.Record, b []byte, s *Scratch) ([]broker.Record, error) {
+	it, err := Records(b, s)
+	if err != nil {
+		return dst, err
+	}
+	out := dst
+	for it.left > 0 {
+		if len(out) == cap(out) {
+			// The count is believed only as far as the bytes can hold it.
+			grown := make([]broker.Record, len(out), len(out)+max(len(out), min(int(it.left), len(it.raw)/minRecord+1)))
+			copy(grown, out)
+			out = grown
+		}
+		out = out[:len(out)+1]
+		if !it.Next(&out[len(out)-1]) {
+			return dst, it.err
+		}
+	}
+	if it.Next(nil); it.err != nil {
+		return dst, it.err
+	}
+	return out, nil
+}
+
+// FindTime returns offset and time of the first record in b, exactly one
+// batch, whose timestamp is at or after ms. It looks at the records, not at
+// the batch's bounds, because times need not ascend. Errors as for Records.
+func FindTime(b []byte, ms int64, s *Scratch) (offset, timestamp int64, found bool, err error) {
+	it, err := Records(b, s)
+	if err != nil {
+		return 0, 0, false, err
+	}
+	var rec broker.Record
+	for it.Next(&rec) {
+		if rec.Timestamp >= ms {
+			return rec.Offset, rec.Timestamp, true, nil
+		}
+	}
+	return 0, 0, false, it.err
+}
