@@ -1,0 +1,133 @@
+package manifest
+
+import (
+	"context"
+	"slices"
+	"sort"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+)
+
+// Kind says what stands at an offset.
+type Kind uint8
+
+// What a chain can say about an offset.
+const (
+	InSegment Kind = iota + 1 // a segment covers it
+	InGap                     // nothing will ever stand there: go on at Next
+	Beyond                    // at or above the chain's end
+	Below                     // below the start: trimmed
+)
+
+// String returns "segment", "gap", "beyond" or "below".
+func (k Kind) String() string {
+	return [...]string{"unknown", "segment", "gap", "beyond", "below"}[min(k, Below)]
+}
+
+// Location is what stands at an offset.
+type Location struct {
+	Kind    Kind
+	Segment Segment // InSegment
+	Next    int64   // first offset after the segment or gap; Below: the chain's start; Beyond: its end
+}
+
+// Find says what stands at offset. It reads a page from the store when the
+// offset is old and the page is not in memory.
+func (c *Chain) Find(ctx context.Context, offset int64) (Location, error) {
+	s := c.state.Load()
+	switch {
+	case offset < s.start:
+		return Location{Kind: Below, Next: s.start}, nil
+	case offset >= s.end:
+		return Location{Kind: Beyond, Next: s.end}, nil
+	}
+	if g, ok := s.gapAt(offset); ok {
+		return Location{Kind: InGap, Next: g.Next}, nil
+	}
+	segs, err := c.around(ctx, s, offset)
+	if err != nil {
+		return Location{}, err
+	}
+	i := sort.Search(len(segs), func(i int) bool { return segs[i].Next > offset })
+	if i < len(segs) && segs[i].Base <= offset {
+		return Location{Kind: InSegment, Segment: segs[i], Next: segs[i].Next}, nil
+	}
+	return Location{}, errcode.New(errcode.Corrupt, "chain of %s: nothing covers offset %d between start %d and end %d", c.pid, offset, s.start, s.end)
+}
+
+// Segments returns the segments that hold offsets in [from, to), ascending.
+// Offsets below the start are left out.
+func (c *Chain) Segments(ctx context.Context, from, to int64) ([]Segment, error) {
+	s := c.state.Load()
+	return c.segments(ctx, s, max(from, s.start), to)
+}
+
+func (c *Chain) segments(ctx context.Context, s *state, from, to int64) ([]Segment, error) {
+	var out []Segment
+	add := func(segs []Segment) {
+		i := sort.Search(len(segs), func(i int) bool { return segs[i].Next > from })
+		j := sort.Search(len(segs), func(j int) bool { return segs[j].Base >= to })
+		if i < j {
+			out = append(out, segs[i:j]...)
+		}
+	}
+	for _, ref := range s.pages {
+		if ref.Next <= from || ref.Base >= to {
+			continue
+		}
+		segs, err := c.page(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		add(segs)
+	}
+	add(s.segs)
+	return out, nil
+}
+
+// FindTime returns the first segment that holds a record with a timestamp of
+// ms or later, Beyond when none does. Timestamps need not ascend.
+func (c *Chain) FindTime(ctx context.Context, ms int64) (Location, error) {
+	s := c.state.Load()
+	first := func(segs []Segment) (Location, bool) {
+		i := slices.IndexFunc(segs, func(x Segment) bool { return x.Next > s.start && x.MaxTimestamp >= ms })
+		if i < 0 {
+			return Location{}, false
+		}
+		return Location{Kind: InSegment, Segment: segs[i], Next: segs[i].Next}, true
+	}
+	for _, ref := range s.pages {
+		if ref.MaxTimestamp < ms {
+			continue
+		}
+		segs, err := c.page(ctx, ref)
+		if err != nil {
+			return Location{}, err
+		}
+		// In the first page the segment with that timestamp may be trimmed.
+		if l, ok := first(segs); ok {
+			return l, nil
+		}
+	}
+	if l, ok := first(s.segs); ok {
+		return l, nil
+	}
+	return Location{Kind: Beyond, Next: s.end}, nil
+}
+
+// around returns the list that offset falls into: a page's, or the rest.
+func (c *Chain) around(ctx context.Context, s *state, offset int64) ([]Segment, error) {
+	i := sort.Search(len(s.pages), func(i int) bool { return s.pages[i].Next > offset })
+	if i == len(s.pages) {
+		return s.segs, nil
+	}
+	return c.page(ctx, s.pages[i])
+}
+
+func (s *state) gapAt(offset int64) (Gap, bool) {
+	i := sort.Search(len(s.gaps), func(i int) bool { return s.gaps[i].Next > offset })
+	if i == len(s.gaps) || s.gaps[i].From > offset {
+		return Gap{}, false
+	}
+	return s.gaps[i], true
+}
