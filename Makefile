@@ -67,7 +67,8 @@ tour: tools build ## README's tour, each command with its real output checked
 	.ci/tour.sh
 
 .PHONY: lint
-lint: $(GOLANGCI) ## golangci-lint with .golangci.yml
+lint: $(GOLANGCI) ## golangci-lint with .golangci.yml; dependencies are documented
+	.ci/check-deps
 	$(GOLANGCI) run $(PKGS)
 
 .PHONY: cover
