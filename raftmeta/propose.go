@@ -1,0 +1,89 @@
+package raftmeta
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+)
+
+const (
+	maxInFlight    = 256 // proposals that wait for Raft at a time; more wait for a place (I12)
+	enqueueTimeout = 5 * time.Second
+	applyTimeout   = 30 * time.Second // a caller without a deadline gets this one (I14)
+)
+
+// propose puts c through Raft and returns what it gave when it was applied.
+// Forwarding to a leader elsewhere goes in here.
+func (m *Meta) propose(ctx context.Context, c command) (result any, err error) {
+	start := m.opts.Now()
+	defer func() { m.metrics.proposed(c.op(), err, m.opts.Now().Sub(start)) }()
+
+	data, err := encodeCommand(c)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	if err := m.enter(ctx); err != nil {
+		return nil, err
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		defer m.leave()
+		future := m.plane.raft.Apply(data, enqueueTimeout)
+		if err := future.Error(); err != nil {
+			done <- outcome{err: m.raftError(c.op(), err)}
+			return
+		}
+		done <- future.Response().(outcome)
+	}()
+	select {
+	case out := <-done:
+		return out.result, out.err
+	case <-m.fatal.tripped:
+		return nil, errcode.New(errcode.NotConfirmed, "%s may have been applied: the metadata plane stopped: %w", c.op(), m.fatal.err())
+	case <-ctx.Done():
+		return nil, errcode.New(errcode.NotConfirmed, "%s may have been applied: the wait ended before the answer; read the state before trying again: %w", c.op(), ctx.Err())
+	}
+}
+
+// enter takes a place among the proposals in flight; leave gives it back.
+func (m *Meta) enter(ctx context.Context) error {
+	if err := m.fatal.refusal(); err != nil {
+		return err
+	}
+	select {
+	case m.places <- struct{}{}:
+	case <-m.closing:
+		return errClosed
+	case <-ctx.Done():
+		return errcode.New(errcode.Overloaded, "%d metadata changes are in flight and none ended in time; try again later: %w", maxInFlight, ctx.Err())
+	}
+	select {
+	case <-m.closing:
+		m.leave()
+		return errClosed
+	default:
+		return nil
+	}
+}
+
+func (m *Meta) leave() { <-m.places }
+
+var errClosed = errcode.New(errcode.Closed, "the metadata plane is closed; the node is shutting down")
+
+// raftError says what an error of Raft means for the caller: not applied, or perhaps.
+func (m *Meta) raftError(o op, err error) error {
+	switch {
+	case errors.Is(err, raft.ErrNotLeader):
+		return errcode.New(errcode.Unavailable, "%s was not applied: this node does not lead the metadata plane now: %w", o, err).After(time.Second)
+	case errors.Is(err, raft.ErrEnqueueTimeout):
+		return errcode.New(errcode.Overloaded, "%s was not applied: the metadata plane took no command for %s: %w", o, enqueueTimeout, err).After(time.Second)
+	default:
+		return errcode.New(errcode.NotConfirmed, "%s may have been applied; read the state before trying again: %w", o, err)
+	}
+}
