@@ -64,10 +64,10 @@ func (b *Builder) Add(r *broker.Record) error {
 	if b.merged && b.h.Attributes&attrLogAppendTime != 0 && r.Timestamp != b.h.MaxTimestamp {
 		return errcode.New(errcode.InvalidArgument, "record at offset %d has a time of its own, the batch has one time for all", r.Offset)
 	}
+	if r.Offset < 0 || r.Offset == math.MaxInt64 { // there is no offset behind the last
+		return errcode.New(errcode.InvalidArgument, "record offset %d is not an offset", r.Offset)
+	}
 	if b.h.Records == 0 {
-		if r.Offset < 0 || r.Offset == math.MaxInt64 {
-			return errcode.New(errcode.InvalidArgument, "record offset %d is not an offset", r.Offset)
-		}
 		b.h.BaseOffset, b.h.BaseTimestamp, b.h.MaxTimestamp = r.Offset, r.Timestamp, r.Timestamp
 		b.h.LastOffsetDelta = -1
 	}

@@ -5,12 +5,21 @@ import (
 	"math/bits"
 )
 
+// zigzag decodes the varints of one byte, which most are. A table keeps varint
+// small enough to be inlined.
+var zigzag = func() (t [128]int8) {
+	for i := range t {
+		t[i] = int8(i>>1) ^ -int8(i&1)
+	}
+	return t
+}()
+
 // varint reads the zigzag varint at b[p:] and returns it with the position
 // behind it. A malformed one, or a p that is negative already, gives position
 // -1, so that a caller may read several in a row and check once.
 func varint(b []byte, p int) (int64, int) {
-	if uint(p) < uint(len(b)) && b[p] < 0x80 {
-		return int64(b[p]>>1) ^ -int64(b[p]&1), p + 1
+	if uint(p) < uint(len(b)) && b[p] < 128 {
+		return int64(zigzag[b[p]]), p + 1
 	}
 	return varintLong(b, p)
 }
@@ -47,5 +56,8 @@ func putVarint(b []byte, p int, v int64) int {
 // varintLen is the number of bytes that putVarint writes for v.
 func varintLen(v int64) int {
 	u := uint64(v)<<1 ^ uint64(v>>63)
-	return (bits.Len64(u|1) + 6) / 7
+	if u < 0x80 {
+		return 1
+	}
+	return (bits.Len64(u) + 6) / 7
 }
