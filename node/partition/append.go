@@ -1,0 +1,199 @@
+package partition
+
+import (
+	"context"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/frame"
+	"github.com/tidemark-mq/tidemark/segment"
+	"github.com/tidemark-mq/tidemark/wal"
+)
+
+// Batch is one encoded batch that waits for its offset. Its records' deltas
+// count from 0 and Span is the number of offsets it takes. The engine keeps
+// Data: it becomes part of the tail.
+type Batch struct {
+	Data []byte
+	Span int64
+}
+
+// Part is one partition's share of an append.
+type Part struct {
+	Partition  *Partition
+	Batches    []Batch
+	Base       int64  // set by Append: offset of the first record
+	Generation uint32 // set by Append
+}
+
+// Append gives the parts' batches their offsets, reserves one WAL frame for
+// all of them, so that they are whole or absent after a crash, and extends the
+// tails. parts are in ascending partition order, each partition once. Nothing
+// is durable or visible when it returns: the caller waits for the frame's LSN
+// to become durable and calls Advance, or gives up waiting with Late.
+//
+// Errors leave everything as it was: Overloaded (the memory budget is spent),
+// Closed, Storage, Poisoned, or why a partition refuses.
+func (e *Engine) Append(parts []Part, appendMS int64) (lsn uint64, err error) {
+	if over := e.memory.Load(); over > 2*e.opts.MemoryBudget {
+		return 0, errcode.New(errcode.Overloaded, "tails hold %d bytes, twice the memory budget: the disk is slower than the producers", over).After(retryAfter)
+	}
+	data := 0
+	for i := range parts {
+		for _, b := range parts[i].Batches {
+			data += len(b.Data)
+		}
+	}
+	slot, err := e.place(parts, frame.CommitHeaderSize+len(parts)*frame.SectionHeaderSize+data, appendMS)
+	if err != nil {
+		return 0, err
+	}
+	e.memory.Add(int64(data))
+	// Outside the locks: nobody reads these bytes before the frame is durable,
+	// and it cannot be before Done.
+	frame.PutCommitHeader(slot.Body, frame.CommitHeader{AppendMS: appendMS, OriginIncarnation: e.opts.Incarnation})
+	at := frame.CommitHeaderSize
+	for i := range parts {
+		at += e.fill(slot.Body[at:], &parts[i])
+	}
+	slot.Done()
+	return slot.LSN, nil
+}
+
+// place does what needs the partitions' locks: check, reserve, number, push.
+func (e *Engine) place(parts []Part, size int, appendMS int64) (wal.Slot, error) {
+	for i := range parts {
+		parts[i].Partition.mu.Lock()
+	}
+	defer func() {
+		for i := range parts {
+			parts[i].Partition.mu.Unlock()
+		}
+	}()
+	for i := range parts {
+		p := parts[i].Partition
+		if p.mu.refused != nil {
+			return wal.Slot{}, p.mu.refused
+		}
+		// Before the reservation: a checkpoint that runs now must find the
+		// partition in its set once the frame has an LSN.
+		if !p.mu.inTails {
+			p.mu.inTails = true
+			e.tails.add(p)
+		}
+	}
+	slot, err := e.log.Reserve(wal.KindCommit, size)
+	if err != nil {
+		return wal.Slot{}, err
+	}
+	for i := range parts {
+		part := &parts[i]
+		p := part.Partition
+		part.Base, part.Generation = p.mu.next, p.mu.generation
+		for _, b := range part.Batches {
+			next := p.mu.next + b.Span
+			p.mu.tail.push(tailBatch{base: p.mu.next, next: next, lsn: slot.LSN, appendMS: appendMS, data: b.Data})
+			p.mu.next = next
+		}
+	}
+	return slot, nil
+}
+
+// fill stamps a part's batches and copies them into its section.
+func (e *Engine) fill(dst []byte, part *Part) int {
+	at, base := frame.SectionHeaderSize, part.Base
+	for _, b := range part.Batches {
+		segment.Stamp(b.Data, base, part.Generation)
+		at += copy(dst[at:], b.Data)
+		base += b.Span
+	}
+	frame.PutSectionHeader(dst, part.Partition.ID, part.Generation, at-frame.SectionHeaderSize)
+	return at
+}
+
+// Advance makes visible what the log's durable LSN covers in the parts.
+func (e *Engine) Advance(parts []Part) {
+	durable := e.log.Durable()
+	for i := range parts {
+		parts[i].Partition.advance(durable)
+	}
+}
+
+// Late takes over the waiting of a caller that left before its records were
+// durable, so that they become visible as soon as they are.
+func (e *Engine) Late(parts []Part) {
+	e.late.Lock()
+	for i := range parts {
+		e.late.set[parts[i].Partition] = struct{}{}
+	}
+	e.late.Unlock()
+	select {
+	case e.lateWake <- struct{}{}:
+	default:
+	}
+}
+
+// runLate advances the partitions of callers that left.
+func (e *Engine) runLate(ctx context.Context) {
+	for {
+		changed := e.log.DurableChanged()
+		durable := e.log.Durable()
+		e.late.Lock()
+		waiting := make([]*Partition, 0, len(e.late.set))
+		for p := range e.late.set {
+			waiting = append(waiting, p)
+		}
+		e.late.Unlock()
+		for _, p := range waiting {
+			p.advance(durable)
+			e.forgetLate(p)
+		}
+		if len(waiting) == 0 {
+			changed = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.lateWake:
+		case <-changed:
+		}
+	}
+}
+
+// forgetLate drops p from the late set once nothing in it waits for the log.
+// Both locks are held for the look and the removal, or an append and its Late
+// could come between them.
+func (e *Engine) forgetLate(p *Partition) {
+	e.late.Lock()
+	defer e.late.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.tail.visible == len(p.mu.tail.batches) {
+		delete(e.late.set, p)
+	}
+}
+
+// StageGroup writes a change of a group's state into the log and returns its
+// LSN. It does not block. It is the journal of package queue.
+func (e *Engine) StageGroup(id broker.PartitionID, generation uint32, group string, ops []byte) (uint64, error) {
+	p := e.Get(id)
+	if p == nil {
+		return 0, errcode.New(errcode.NotFound, "partition %s is not served here", id)
+	}
+	p.mu.Lock()
+	err := p.mu.refused
+	p.mu.groupsChanged = true
+	p.mu.Unlock()
+	e.dirty.add(p) // before the reservation, as in place
+	if err != nil {
+		return 0, err
+	}
+	g := frame.Group{Partition: id, Generation: generation, Name: group, Ops: ops}
+	slot, err := e.log.Reserve(wal.KindGroup, frame.GroupSize(g))
+	if err != nil {
+		return 0, err
+	}
+	frame.PutGroup(slot.Body, g)
+	slot.Done()
+	return slot.LSN, nil
+}

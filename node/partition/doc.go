@@ -1,0 +1,34 @@
+// Package partition is the storage engine of the partitions that a node owns:
+// offsets, the tail in memory, the flush into segment files, checkpoints,
+// sealing, replay after a start, and one way to read a log wherever its
+// records are.
+//
+// The life of a batch here:
+//
+//	Append    under the partitions' locks: offsets stamped, WAL place reserved, tail extended
+//	          (nothing is visible yet; the caller waits for the WAL)
+//	Advance   the durable LSN passed the batch: the high watermark rises
+//	flush     small batches merged, appended to <base>.log     (only what is durable)
+//	check-    files synced, flushed offsets, group states and marks in one synced
+//	point     batch of the local state; then the WAL's low-water mark may rise
+//	seal      index and footer appended, <base>.seg; handed to OnSealed
+//
+// # Guarantees
+//
+// No offset is assigned twice (I3): next rises under the partition's lock,
+// starts at what the segment files and the WAL prove, and a new generation
+// starts where the assignment says. Nothing above the durable LSN is flushed,
+// visible or checkpointed (I2). A partition whose files are damaged refuses
+// reads and appends with the reason, and the others serve on.
+//
+// # Locks and goroutines
+//
+// Partition.mu guards offsets and the tail and is never held across IO.
+// Partition.files guards the set of segment files; holding it for reading
+// keeps a file from being closed. Partition.flush serialises flush, seal and
+// checkpoint of one partition and is held across IO. Order: flush, files, mu;
+// several partitions' mu in ascending id.
+//
+// An Engine runs Options.Flushers flush workers and one checkpoint loop; Close
+// stops them, flushes and checkpoints what is left, and waits.
+package partition

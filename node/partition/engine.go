@@ -1,0 +1,158 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+)
+
+// retryAfter is what a caller at a bound of the engine is told to wait.
+const retryAfter = time.Second
+
+// Engine holds the partitions of a node.
+type Engine struct {
+	opts    Options
+	log     Log
+	metrics *metrics
+
+	parts struct {
+		sync.RWMutex
+		m map[broker.PartitionID]*Partition
+	}
+
+	memory  atomic.Int64 // bytes of all tails
+	shipped atomic.Uint64
+	dirty   set // changed since their last checkpoint
+	tails   set // with a tail that the local state does not cover
+	flushes *queue
+	decoded *decodedCache
+	handles *handles
+
+	late struct {
+		sync.Mutex
+		set map[*Partition]struct{}
+	}
+	lateWake chan struct{} // capacity 1; a full channel already says it
+
+	checkpoints sync.Mutex
+
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+// New returns an engine that runs no goroutines yet. Load, then open the WAL
+// with Replay, then Start.
+func New(opts Options) (*Engine, error) {
+	opts = opts.withDefaults()
+	if opts.FS == nil || opts.Dir == "" || opts.State == nil {
+		return nil, errcode.New(errcode.Internal, "partition engine: FS, Dir and State are required")
+	}
+	if err := opts.FS.MkdirAll(opts.Dir, 0o755); err != nil {
+		return nil, errcode.Wrap(errcode.Storage, err, "create %s", opts.Dir)
+	}
+	e := &Engine{
+		opts:     opts,
+		metrics:  newMetrics(opts.Registerer),
+		flushes:  newQueue(),
+		decoded:  newDecodedCache(decodedCacheBytes),
+		handles:  newHandles(opts.FS, opts.OpenFiles),
+		lateWake: make(chan struct{}, 1),
+	}
+	e.parts.m = make(map[broker.PartitionID]*Partition)
+	e.late.set = make(map[*Partition]struct{})
+	return e, nil
+}
+
+// Start connects the log, makes everything that was replayed visible and
+// starts the workers. It hands sealed segments that are not archived to
+// OnSealed.
+func (e *Engine) Start(log Log) {
+	e.log = log
+	for _, p := range e.All() {
+		p.advance(math.MaxUint64) // what a replay brought is durable
+		e.announceSealed(p)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	e.cancel = cancel
+	run := func(fn func(context.Context)) {
+		e.done.Add(1)
+		go func() {
+			defer e.done.Done()
+			fn(ctx)
+		}()
+	}
+	for range e.opts.Flushers {
+		run(e.runFlusher)
+	}
+	run(e.runLate)
+	run(e.runCheckpoints)
+}
+
+// Close stops the workers, flushes every tail, writes a last checkpoint and
+// closes the files. Appends must have ended; the log is still open.
+func (e *Engine) Close() error {
+	if e.cancel != nil {
+		e.cancel()
+		e.flushes.close()
+		e.done.Wait()
+	}
+	var errs []error
+	if e.log != nil {
+		for _, p := range e.All() {
+			if err := e.flushAll(p); err != nil && p.Refused() == nil {
+				errs = append(errs, err)
+			}
+		}
+		errs = append(errs, e.Checkpoint(context.Background()))
+	}
+	for _, p := range e.All() {
+		errs = append(errs, p.closeFiles())
+	}
+	e.handles.closeAll()
+	return errors.Join(errs...)
+}
+
+// Get returns the partition, or nil when this node does not have it.
+func (e *Engine) Get(id broker.PartitionID) *Partition {
+	e.parts.RLock()
+	defer e.parts.RUnlock()
+	return e.parts.m[id]
+}
+
+// All returns every partition.
+func (e *Engine) All() []*Partition {
+	e.parts.RLock()
+	defer e.parts.RUnlock()
+	out := make([]*Partition, 0, len(e.parts.m))
+	for _, p := range e.parts.m {
+		out = append(out, p)
+	}
+	return out
+}
+
+// Release makes every frame up to upTo unneeded: tails that reach back to it
+// are flushed, and a checkpoint moves the low-water mark. It is the answer to
+// the log's pressure.
+func (e *Engine) Release(ctx context.Context, upTo uint64) error {
+	for _, p := range e.tails.list() {
+		p.mu.Lock()
+		lsn, ok := p.mu.tail.oldestLSN(p.mu.checkpointed)
+		p.mu.Unlock()
+		if ok && lsn <= upTo && ctx.Err() == nil {
+			if err := e.flushAll(p); err != nil && p.Refused() == nil {
+				return err
+			}
+		}
+	}
+	return e.Checkpoint(ctx)
+}
+
+// SetShipped records the LSN up to which the archive holds the log. It stands
+// in the next checkpoint; losing it costs a listing, nothing more.
+func (e *Engine) SetShipped(lsn uint64) { e.shipped.Store(lsn) }

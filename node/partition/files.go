@@ -1,0 +1,111 @@
+package partition
+
+import (
+	"errors"
+	iofs "io/fs"
+	"strconv"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/segment"
+)
+
+func partitionName(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
+
+func (p *Partition) segmentOptions(base int64) segment.Options {
+	return segment.Options{Topic: p.ID.Topic, Partition: p.ID.Partition, Base: base}
+}
+
+func (p *Partition) segmentPath(base int64) string {
+	return p.e.opts.FS.PathJoin(p.dir, segment.SealedName(base))
+}
+
+func (p *Partition) closeFiles() error {
+	p.flush.Lock()
+	defer p.flush.Unlock()
+	p.files.Lock()
+	defer p.files.Unlock()
+	if p.files.active == nil {
+		return nil
+	}
+	err := p.files.active.Close()
+	p.files.active = nil
+	return err
+}
+
+// announceSealed hands the segments that the archive lacks to OnSealed.
+func (e *Engine) announceSealed(p *Partition) {
+	p.files.RLock()
+	defer p.files.RUnlock()
+	for _, s := range p.files.sealed {
+		if !s.Archived {
+			e.opts.OnSealed(p.ID, p.segmentPath(s.Base), s)
+		}
+	}
+}
+
+// Drop removes a topic's partitions from this node: out of service, out of the
+// local state, then off the disk. Its caller knows from the metadata that the
+// topic is deleted (I10).
+func (e *Engine) Drop(topic broker.TopicID) error {
+	gone := errcode.New(errcode.NotFound, "topic %s was deleted", topic)
+	var dropped []*Partition
+	for _, p := range e.All() {
+		if p.ID.Topic != topic {
+			continue
+		}
+		p.mu.Lock()
+		p.mu.refused = gone
+		p.mu.Unlock()
+		dropped = append(dropped, p)
+	}
+	b := e.opts.State.NewBatch()
+	var errs []error
+	for _, p := range dropped {
+		errs = append(errs, p.closeFiles()) // waits for a running flush
+		e.forget(p)
+		b.DeletePartition(p.ID)
+	}
+	// The entries go first, synced: a crash leaves files that nothing names,
+	// never a name without its file.
+	if err := b.Commit(); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	return errors.Join(append(errs, e.RemoveFiles(topic))...)
+}
+
+// RemoveFiles removes the directory of a deleted topic.
+func (e *Engine) RemoveFiles(topic broker.TopicID) error {
+	dir := e.opts.FS.PathJoin(e.opts.Dir, topic.String())
+	if err := e.opts.FS.RemoveAll(dir); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return errcode.Wrap(errcode.Storage, err, "remove %s", dir)
+	}
+	return nil
+}
+
+// forget takes p out of every set of the engine.
+func (e *Engine) forget(p *Partition) {
+	e.parts.Lock()
+	delete(e.parts.m, p.ID)
+	e.parts.Unlock()
+	e.late.Lock()
+	delete(e.late.set, p)
+	e.late.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var size int64
+	for _, b := range p.mu.tail.batches {
+		size += int64(len(b.data))
+	}
+	e.memory.Add(-size)
+	p.mu.tail = tail{}
+	p.mu.inTails = false
+	e.tails.remove(p)
+	e.dirty.remove(p)
+	if p.mu.changed != nil {
+		close(p.mu.changed) // readers that follow find the partition refused
+		p.mu.changed = nil
+	}
+}
+
+func (p *Partition) compress() bool { return p.e.opts.Compress(p.ID.Topic) }

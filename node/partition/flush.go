@@ -1,0 +1,269 @@
+package partition
+
+import (
+	"context"
+	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/state"
+	"github.com/tidemark-mq/tidemark/segment"
+)
+
+// Batches from this size on were compressed when they arrived, or do not
+// shrink; the flusher stores them as they are.
+const mergeBelow = 32 << 10
+
+// flushChunk is how much of a tail is looked at in one step of a flush.
+const flushChunk = 4 << 20
+
+func (e *Engine) runFlusher(ctx context.Context) {
+	var m merger
+	for {
+		p, ok := e.flushes.pop()
+		if !ok {
+			return
+		}
+		p.mu.Lock()
+		p.mu.queued = false
+		p.mu.Unlock()
+		if err := e.flush(p, &m, e.opts.FlushBytes); err != nil {
+			e.metrics.flushErrors.Inc()
+			e.opts.Logger.Error("flush failed, the log keeps the records", "partition", p.ID.String(), "error", err)
+		}
+		e.evict(p)
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// flush moves visible batches of p into its segment file while at least
+// atLeast bytes of them wait.
+func (e *Engine) flush(p *Partition, m *merger, atLeast int64) error {
+	p.flush.Lock()
+	defer p.flush.Unlock()
+	for {
+		p.mu.Lock()
+		var batches []tailBatch
+		if p.mu.refused == nil && p.mu.tail.pending >= max(atLeast, 1) {
+			batches = p.mu.tail.unflushed(flushChunk)
+		}
+		p.mu.Unlock()
+		if len(batches) == 0 {
+			return nil
+		}
+		if err := e.opts.DiskOK(); err != nil {
+			return err
+		}
+		if err := e.write(p, m, batches); err != nil {
+			e.abandon(p, err)
+			return err
+		}
+		p.mu.Lock()
+		p.mu.tail.markFlushed(len(batches))
+		p.mu.Unlock()
+		e.dirty.add(p)
+	}
+}
+
+// flushAll flushes everything visible.
+func (e *Engine) flushAll(p *Partition) error {
+	var m merger
+	return e.flush(p, &m, 1)
+}
+
+// abandon gives up a segment file after a failed write. Its valid prefix is
+// recovered as after a crash; the rest is still in memory, because only what a
+// checkpoint covers is evicted, and is flushed again. A file whose sync failed
+// may lie (I5): then the partition refuses service until a restart.
+func (e *Engine) abandon(p *Partition, cause error) {
+	if errcode.Is(cause, errcode.Poisoned) || errcode.Is(cause, errcode.Corrupt) {
+		p.refuse(cause)
+		return
+	}
+	p.mu.Lock()
+	checkpointed := p.mu.checkpointed
+	p.mu.Unlock()
+	p.files.Lock()
+	end, err := p.reopenActive(checkpointed)
+	p.files.Unlock()
+	if err != nil {
+		p.refuse(err)
+		return
+	}
+	p.mu.Lock()
+	p.mu.tail.unflush(end)
+	p.mu.Unlock()
+}
+
+// write appends batches to the segment file, merging small neighbours. The
+// caller holds p.flush.
+func (e *Engine) write(p *Partition, m *merger, batches []tailBatch) error {
+	for len(batches) > 0 {
+		out, n, err := m.next(batches, e.opts.FlushBytes, p.compress())
+		if err != nil {
+			return err
+		}
+		if err := e.writeBatch(p, out, batches[:n]); err != nil {
+			return err
+		}
+		batches = batches[n:]
+	}
+	return nil
+}
+
+// writeBatch appends one batch that stands for the given tail batches.
+func (e *Engine) writeBatch(p *Partition, out []byte, from []tailBatch) error {
+	first, last := &from[0], &from[len(from)-1]
+	if w := p.files.active; w != nil {
+		index := int64(w.Reader().Index().Len()+1) * segment.IndexEntrySize
+		full := w.Size()+int64(len(out))+index+segment.FooterSize > e.opts.SegmentBytes
+		if full || w.Next() != first.base { // a segment ends at a gap
+			if err := e.seal(p); err != nil {
+				return err
+			}
+		}
+	}
+	minAppend, maxAppend := first.appendMS, first.appendMS
+	for i := range from {
+		minAppend, maxAppend = min(minAppend, from[i].appendMS), max(maxAppend, from[i].appendMS)
+	}
+	if p.files.active == nil {
+		w, err := segment.Create(e.opts.FS, p.dir, p.segmentOptions(first.base))
+		if err != nil {
+			return err
+		}
+		p.files.Lock()
+		p.files.active = w
+		p.files.meta = state.Active{Base: first.base, MinAppend: minAppend, MaxAppend: maxAppend, FirstLSN: first.lsn}
+		p.files.Unlock()
+	}
+	if err := p.files.active.Append(out, minAppend, maxAppend); err != nil {
+		return err
+	}
+	p.files.Lock()
+	p.files.meta.MinAppend = min(p.files.meta.MinAppend, minAppend)
+	p.files.meta.MaxAppend = max(p.files.meta.MaxAppend, maxAppend)
+	p.files.Unlock()
+	e.metrics.flushedBytes.Add(float64(len(out)))
+	if got := p.files.active.Next(); got != last.next {
+		return errcode.New(errcode.Internal, "segment %d of partition %s ends at %d after a flush up to %d", p.files.meta.Base, p.ID, got, last.next)
+	}
+	return nil
+}
+
+// seal closes the active file into a segment and tells the archive. The caller
+// holds p.flush.
+func (e *Engine) seal(p *Partition) error {
+	start := e.opts.Now()
+	w := p.files.active
+	info, err := w.Seal()
+	if err != nil {
+		return err
+	}
+	sealed := state.Sealed{Info: info, FirstLSN: p.files.meta.FirstLSN}
+	// The file has its final name, and the directory was synced; now the local
+	// state may name it. A crash in between finds the .seg file in place of
+	// the .log file that the state names, and adopts it.
+	p.mu.Lock()
+	entry := p.entryLocked()
+	p.mu.Unlock()
+	entry.Active, entry.Flushed = nil, info.Next
+	b := e.opts.State.NewBatch()
+	b.PutSegment(p.ID, sealed)
+	b.PutPartition(p.ID, entry)
+	if err := b.Commit(); err != nil {
+		return err
+	}
+	p.files.Lock()
+	p.files.active = nil
+	p.files.meta = state.Active{}
+	p.files.sealed = append(p.files.sealed, sealed)
+	p.files.Unlock()
+	p.mu.Lock()
+	p.mu.checkpointed = max(p.mu.checkpointed, info.Next)
+	p.mu.Unlock()
+	e.dirty.add(p)
+	e.metrics.sealed.Inc()
+	e.opts.Logger.Info("segment sealed", "partition", p.ID.String(), "base", info.Base, "next", info.Next, "bytes", info.Bytes, "took", e.opts.Now().Sub(start))
+	e.opts.OnSealed(p.ID, p.segmentPath(info.Base), sealed)
+	return nil
+}
+
+// SealOld flushes and seals what has reached its age. Age counts from the
+// broker's append time of the oldest record that is in no sealed segment.
+func (e *Engine) SealOld() {
+	now := e.opts.Now()
+	for _, p := range e.All() {
+		oldest, size := p.unsealed()
+		if oldest == 0 {
+			continue
+		}
+		age := now.Sub(time.UnixMilli(oldest))
+		if age >= e.opts.SealAgeMax || age >= e.opts.SealAge && size >= e.opts.SealMinBytes {
+			if err := e.Seal(p); err != nil {
+				e.opts.Logger.Error("seal failed", "partition", p.ID.String(), "error", err)
+			}
+		}
+	}
+}
+
+// Seal flushes everything visible and seals the active segment, if there is one.
+func (e *Engine) Seal(p *Partition) error {
+	if err := e.flushAll(p); err != nil {
+		return err
+	}
+	p.flush.Lock()
+	defer p.flush.Unlock()
+	if p.files.active == nil || p.Refused() != nil {
+		return nil
+	}
+	if err := e.seal(p); err != nil {
+		e.abandon(p, err)
+		return err
+	}
+	return nil
+}
+
+// unsealed returns the append time of the oldest record that is in no sealed
+// segment, 0 when there is none, and about how many bytes there are.
+func (p *Partition) unsealed() (oldestMS, size int64) {
+	p.files.RLock()
+	if p.files.active != nil {
+		oldestMS, size = p.files.meta.MinAppend, p.files.active.Size()
+	}
+	p.files.RUnlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	size += p.mu.tail.pending
+	if t := &p.mu.tail; oldestMS == 0 && t.flushed < t.visible {
+		oldestMS = t.batches[t.flushed].appendMS
+	}
+	return oldestMS, size
+}
+
+// evict frees an eighth of the budget once the tails are above it, so that the
+// cost of moving a tail is spread over many batches: those of p first, then of
+// every other partition. What no checkpoint covers stays (see abandon).
+func (e *Engine) evict(p *Partition) {
+	if e.memory.Load() <= e.opts.MemoryBudget {
+		return
+	}
+	target := e.opts.MemoryBudget - e.opts.MemoryBudget/8
+	p.evict(e.memory.Load() - target)
+	for _, other := range e.All() {
+		over := e.memory.Load() - target
+		if over <= 0 {
+			return
+		}
+		other.evict(over)
+	}
+}
+
+// evict drops up to about want bytes that a checkpoint covers.
+func (p *Partition) evict(want int64) {
+	p.mu.Lock()
+	freed := p.mu.tail.evict(want, p.mu.checkpointed)
+	p.mu.Unlock()
+	p.e.memory.Add(-freed)
+}

@@ -1,0 +1,113 @@
+package partition
+
+import (
+	"container/list"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/segment"
+)
+
+// handles keeps the most recently read sealed segments open, so that a node
+// with many segments needs few descriptors. A handle in use is never closed.
+type handles struct {
+	fs  vfs.FS
+	max int
+
+	mu   sync.Mutex
+	byID map[string]*list.Element // path -> *handle
+	lru  *list.List               // front: most recent
+}
+
+// handle is one open sealed segment.
+type handle struct {
+	*segment.Reader
+	path string
+	file vfs.File
+	refs int  // guarded by handles.mu
+	dead bool // closed when refs reaches 0
+}
+
+func newHandles(fs vfs.FS, limit int) *handles {
+	return &handles{fs: fs, max: max(limit, 1), byID: make(map[string]*list.Element), lru: list.New()}
+}
+
+// open returns the segment at path; the caller releases it.
+func (h *handles) open(path string) (*handle, error) {
+	h.mu.Lock()
+	if el, ok := h.byID[path]; ok {
+		h.lru.MoveToFront(el)
+		hd := el.Value.(*handle)
+		hd.refs++
+		h.mu.Unlock()
+		return hd, nil
+	}
+	h.mu.Unlock()
+	hd, err := h.load(path)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if el, ok := h.byID[path]; ok { // somebody was faster
+		_ = hd.file.Close() // read-only, nothing to lose
+		hd = el.Value.(*handle)
+	} else {
+		h.byID[path] = h.lru.PushFront(hd)
+		h.shrink()
+	}
+	hd.refs++
+	return hd, nil
+}
+
+func (h *handles) load(path string) (*handle, error) {
+	f, err := h.fs.Open(path, vfs.RandomReadsOption)
+	if err != nil {
+		return nil, errcode.Wrap(errcode.Storage, err, "open segment %s", path)
+	}
+	st, err := f.Stat()
+	var r *segment.Reader
+	if err == nil {
+		r, _, err = segment.OpenReader(path, f, st.Size())
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, errcode.Wrap(errcode.Storage, err, "read segment %s", path)
+	}
+	return &handle{Reader: r, path: path, file: f}, nil
+}
+
+func (h *handles) release(hd *handle) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if hd.refs--; hd.refs == 0 && hd.dead {
+		_ = hd.file.Close()
+	}
+}
+
+// shrink closes what is above the limit, least recently used first. The caller
+// holds h.mu.
+func (h *handles) shrink() {
+	for h.lru.Len() > h.max {
+		h.remove(h.lru.Back())
+	}
+}
+
+func (h *handles) remove(el *list.Element) {
+	hd := h.lru.Remove(el).(*handle)
+	delete(h.byID, hd.path)
+	hd.dead = true
+	if hd.refs == 0 {
+		_ = hd.file.Close()
+	}
+}
+
+func (h *handles) closeAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for h.lru.Len() > 0 {
+		h.remove(h.lru.Back())
+	}
+}

@@ -1,0 +1,143 @@
+package partition
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/state"
+	"github.com/tidemark-mq/tidemark/wal"
+)
+
+// Defaults of Options.
+const (
+	DefaultFlushBytes         = 256 << 10
+	DefaultSegmentBytes       = 64 << 20
+	DefaultSealAge            = 10 * time.Minute
+	DefaultSealAgeMax         = 12 * time.Hour
+	DefaultSealMinBytes       = 1 << 20
+	DefaultMemoryBudget       = 256 << 20
+	DefaultFlushers           = 2
+	DefaultCheckpointInterval = time.Second
+	DefaultOpenFiles          = 512
+)
+
+// Groups captures the consumer groups of a partition for a checkpoint.
+type Groups interface {
+	// Snapshot returns the encoded state of every group of p by name, and the
+	// highest LSN staged for any of them. It does not block.
+	Snapshot(p broker.PartitionID) (states map[string][]byte, lsn uint64)
+}
+
+// Archive reads what is only in the object store.
+type Archive interface {
+	// Read returns whole, verified batches in offset order, beginning with
+	// the one that holds from, or, when from lies in no batch, with the first
+	// one after it; about maxBytes at most, at least one. An empty answer
+	// means that the archive holds nothing at or after from. Errors:
+	// ArchiveUnavailable, Corrupt.
+	Read(ctx context.Context, p broker.PartitionID, from int64, maxBytes int) ([][]byte, error)
+	// FindTime returns the first archived offset whose record's timestamp is
+	// at or after ms; ok is false when there is none.
+	FindTime(ctx context.Context, p broker.PartitionID, ms int64) (offset int64, ok bool, err error)
+}
+
+// Options configures an Engine. Zero values take the defaults above.
+type Options struct {
+	FS    vfs.FS    // required
+	Dir   string    // holds <topic id>/<partition>/; required
+	State *state.DB // required
+	// Incarnation of the data directory; stands in the node's marks.
+	Incarnation uint64
+	Groups      Groups  // nil = there are none
+	Archive     Archive // nil = nothing is archived
+	// Compress says whether the flusher compresses merged batches of a topic;
+	// nil = always.
+	Compress func(broker.TopicID) bool
+
+	FlushBytes   int64         // a tail of this size is flushed
+	SegmentBytes int64         // a segment file is sealed before it exceeds this
+	SealAge      time.Duration // a segment of SealMinBytes is sealed at this age
+	SealAgeMax   time.Duration // any segment is sealed at this age
+	SealMinBytes int64
+	// MemoryBudget bounds the bytes of all tails: what is flushed is evicted
+	// above it, and appends are refused (Overloaded) at twice the budget.
+	MemoryBudget       int64
+	Flushers           int
+	CheckpointInterval time.Duration
+	OpenFiles          int // sealed segment files kept open
+
+	// DiskOK says why nothing may be written to files or the local state now;
+	// nil error means go on. It does not block. nil = always go on.
+	DiskOK func() error
+	// OnVisible is called without locks after the high watermark of p rose;
+	// calls for one partition may arrive out of order, the highest counts.
+	OnVisible func(p broker.PartitionID, highWatermark int64)
+	// OnSealed is called, in offset order, for each sealed segment that the
+	// archive does not have yet, at start too. path is the local file.
+	OnSealed func(p broker.PartitionID, path string, s state.Sealed)
+
+	Now        func() time.Time
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+func (o Options) withDefaults() Options {
+	def := func(v *int64, d int64) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&o.FlushBytes, DefaultFlushBytes)
+	def(&o.SegmentBytes, DefaultSegmentBytes)
+	def(&o.SealMinBytes, DefaultSealMinBytes)
+	def(&o.MemoryBudget, DefaultMemoryBudget)
+	def((*int64)(&o.SealAge), int64(DefaultSealAge))
+	def((*int64)(&o.SealAgeMax), int64(DefaultSealAgeMax))
+	def((*int64)(&o.CheckpointInterval), int64(DefaultCheckpointInterval))
+	if o.Flushers == 0 {
+		o.Flushers = DefaultFlushers
+	}
+	if o.OpenFiles == 0 {
+		o.OpenFiles = DefaultOpenFiles
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Compress == nil {
+		o.Compress = func(broker.TopicID) bool { return true }
+	}
+	if o.DiskOK == nil {
+		o.DiskOK = func() error { return nil }
+	}
+	if o.OnVisible == nil {
+		o.OnVisible = func(broker.PartitionID, int64) {}
+	}
+	if o.OnSealed == nil {
+		o.OnSealed = func(broker.PartitionID, string, state.Sealed) {}
+	}
+	return o
+}
+
+// Log is what the engine needs of the WAL; *wal.Log is one.
+type Log interface {
+	Reserve(kind wal.Kind, n int) (wal.Slot, error)
+	WaitDurable(ctx context.Context, lsn uint64) error
+	Durable() uint64
+	NextLSN() uint64
+	DurableChanged() <-chan struct{}
+	Hold(reader string, next uint64)
+}
+
+// Gap is a half-open range of offsets that hold no records.
+type Gap struct{ From, To int64 }
+
+var errClosed = errcode.New(errcode.Closed, "the node is shutting down: try another node or try again")

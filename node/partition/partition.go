@@ -1,0 +1,197 @@
+package partition
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/state"
+	"github.com/tidemark-mq/tidemark/segment"
+)
+
+// Partition is one partition that this node owns.
+type Partition struct {
+	ID broker.PartitionID
+
+	e   *Engine
+	dir string
+	hw  atomic.Int64 // high watermark; written under mu
+
+	flush sync.Mutex
+
+	files struct {
+		sync.RWMutex
+		active *segment.Writer // nil: nothing flushed since the last seal
+		meta   state.Active
+		sealed []state.Sealed // ascending base
+	}
+
+	mu struct {
+		sync.Mutex
+		generation    uint32
+		previousEnd   int64
+		start         int64 // first offset of this generation
+		oldest        int64
+		next          int64
+		tail          tail
+		checkpointed  int64 // offset below which files are synced and the local state says so
+		archivedEnd   int64
+		chainSeq      uint64
+		groupLSN      uint64 // group entries up to here are in the checkpointed group states
+		groupsChanged bool   // since the last checkpoint
+		inTails       bool   // in the engine's set of partitions with a tail
+		queued        bool   // in the flush queue
+		refused       error
+		changed       chan struct{} // closed at the next change of hw; nil: nobody waits
+	}
+}
+
+// HighWatermark is the exclusive end of what consumers may see.
+func (p *Partition) HighWatermark() int64 { return p.hw.Load() }
+
+// Generation is the ownership epoch.
+func (p *Partition) Generation() uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.generation
+}
+
+// Gaps lists the ranges without records that a change of owner left. Every
+// group counts them as settled.
+func (p *Partition) Gaps() []Gap {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.start == p.mu.previousEnd {
+		return nil
+	}
+	return []Gap{{p.mu.previousEnd, p.mu.start}}
+}
+
+// Refused returns why the partition does not serve, or nil.
+func (p *Partition) Refused() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.refused
+}
+
+// refuse takes the partition out of service; the first reason stays.
+func (p *Partition) refuse(err error) {
+	p.mu.Lock()
+	first := p.mu.refused == nil
+	if first {
+		p.mu.refused = errcode.Wrap(errcode.Storage, err, "partition %s is out of service", p.ID)
+	}
+	p.mu.Unlock()
+	if first {
+		p.e.opts.Logger.Error("partition refuses service", "partition", p.ID.String(), "error", err)
+	}
+}
+
+// advance raises the high watermark to what the durable LSN covers.
+func (p *Partition) advance(durable uint64) {
+	p.mu.Lock()
+	end, ok := p.mu.tail.advance(durable)
+	if !ok {
+		p.mu.Unlock()
+		return
+	}
+	p.hw.Store(end)
+	enqueue := !p.mu.queued && p.mu.tail.pending >= p.e.opts.FlushBytes
+	if enqueue {
+		p.mu.queued = true
+	}
+	if p.mu.changed != nil {
+		close(p.mu.changed)
+		p.mu.changed = nil
+	}
+	p.mu.Unlock()
+	if enqueue {
+		p.e.flushes.push(p)
+	}
+	p.e.opts.OnVisible(p.ID, end)
+}
+
+// Changed returns a channel that is closed when the high watermark next rises.
+// To wait without missing a change: take the channel, look at the high
+// watermark, wait.
+func (p *Partition) Changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.changed == nil {
+		p.mu.changed = make(chan struct{})
+	}
+	return p.mu.changed
+}
+
+// SetArchived records what the archive's chain holds: its end and where to
+// begin looking for it, and marks the local segments below the end as
+// archived. It becomes durable with the next checkpoint; until then a restart
+// only asks the chain again.
+func (p *Partition) SetArchived(end int64, seq uint64) {
+	p.files.Lock()
+	for i := range p.files.sealed {
+		if s := &p.files.sealed[i]; s.Next <= end {
+			s.Archived = true
+		}
+	}
+	p.files.Unlock()
+	p.mu.Lock()
+	p.mu.archivedEnd = max(p.mu.archivedEnd, end)
+	p.mu.chainSeq = max(p.mu.chainSeq, seq)
+	p.mu.Unlock()
+	p.e.dirty.add(p)
+}
+
+// ArchivedEnd is the end of the chain as last seen, and ChainSeq where to
+// begin looking for it.
+func (p *Partition) ArchivedEnd() (end int64, seq uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.archivedEnd, p.mu.chainSeq
+}
+
+// Stats are the numbers of one partition.
+type Stats struct {
+	Generation    uint32
+	Oldest        int64
+	Next          int64
+	HighWatermark int64
+	ArchivedEnd   int64
+	LocalBytes    int64 // segment files and unflushed tail
+	Segments      int   // local segment files
+	OldestAppend  int64 // append time ms of the oldest local record, 0 = none
+	Refused       error
+}
+
+// Stats returns the partition's numbers.
+func (p *Partition) Stats() Stats {
+	p.files.RLock()
+	var s Stats
+	for i := range p.files.sealed {
+		s.LocalBytes += p.files.sealed[i].Bytes
+	}
+	s.Segments = len(p.files.sealed)
+	if s.Segments > 0 {
+		s.OldestAppend = p.files.sealed[0].MinAppend
+	}
+	if p.files.active != nil {
+		s.LocalBytes += p.files.active.Size()
+		s.Segments++
+		if s.OldestAppend == 0 {
+			s.OldestAppend = p.files.meta.MinAppend
+		}
+	}
+	p.files.RUnlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.Generation, s.Oldest, s.Next, s.HighWatermark = p.mu.generation, p.mu.oldest, p.mu.next, p.hw.Load()
+	s.ArchivedEnd, s.Refused = p.mu.archivedEnd, p.mu.refused
+	for _, b := range p.mu.tail.batches[p.mu.tail.flushed:] {
+		s.LocalBytes += int64(len(b.data))
+		if s.OldestAppend == 0 {
+			s.OldestAppend = b.appendMS
+		}
+	}
+	return s
+}

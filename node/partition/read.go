@@ -1,0 +1,366 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"io"
+	iofs "io/fs"
+	"sort"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/segment"
+)
+
+// Read returns a run of whole batches in offset order, wherever they are: in
+// memory, in local segment files or in the archive. The first one holds from,
+// or is the first after it when from lies in no batch; about maxBytes at most,
+// at least one batch. Batches may reach above the high watermark of the moment
+// when the call began, never above that of its end. An empty run means that
+// from is at or above the high watermark. buf is memory for file reads and may
+// be nil; the batches are valid until it is used again, and must not be changed.
+//
+// Errors: Storage, Corrupt (the file says where), ArchiveUnavailable, or why
+// the partition refuses service.
+func (p *Partition) Read(ctx context.Context, from int64, maxBytes int, buf *Buffer) ([][]byte, error) {
+	if err := p.Refused(); err != nil {
+		return nil, err
+	}
+	if buf == nil {
+		buf = new(Buffer)
+	}
+	if from >= p.HighWatermark() {
+		return nil, nil
+	}
+	if run := p.readTail(from, maxBytes, buf); len(run) > 0 {
+		return run, nil
+	}
+	run, err := p.readFiles(from, maxBytes, buf)
+	if err != nil || len(run) > 0 {
+		return run, err
+	}
+	return p.readArchive(ctx, from, maxBytes)
+}
+
+// Buffer is memory that reads reuse.
+type Buffer struct {
+	data []byte
+	run  [][]byte
+}
+
+func (p *Partition) readTail(from int64, maxBytes int, buf *Buffer) [][]byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := &p.mu.tail
+	i, ok := t.find(from)
+	if !ok {
+		return nil
+	}
+	buf.run = buf.run[:0]
+	for size := 0; i < t.visible && (size == 0 || size+len(t.batches[i].data) <= maxBytes); i++ {
+		buf.run = append(buf.run, t.batches[i].data)
+		size += len(t.batches[i].data)
+	}
+	return buf.run
+}
+
+// readFiles reads from the local segment that holds from or, when from lies
+// between two of them, from the later one if nothing archived lies between.
+func (p *Partition) readFiles(from int64, maxBytes int, buf *Buffer) ([][]byte, error) {
+	s, err := p.segmentFor(from)
+	if err != nil || s.Reader == nil {
+		return nil, err
+	}
+	defer s.release()
+	return s.readRun(from, maxBytes, buf)
+}
+
+// source is a local segment file that is open for reading.
+type source struct {
+	*segment.Reader // nil: there is no such file
+	bytes           io.ReaderAt
+	path            string
+	release         func()
+}
+
+// segmentFor returns the local segment that holds from.
+func (p *Partition) segmentFor(from int64) (source, error) {
+	for {
+		p.files.RLock()
+		if w := p.files.active; w != nil && from >= p.files.meta.Base {
+			r := w.Reader()
+			if from < r.Next() {
+				// The lock stays held, so that nobody closes the writer.
+				return source{r, w, w.Path(), p.files.RUnlock}, nil
+			}
+		}
+		sealed := p.files.sealed
+		i := sort.Search(len(sealed), func(i int) bool { return sealed[i].Next > from })
+		if i == len(sealed) || from < sealed[i].Base && p.archivedBetween(from, sealed[i].Base) {
+			p.files.RUnlock()
+			return source{}, nil
+		}
+		path := p.segmentPath(sealed[i].Base)
+		p.files.RUnlock()
+		h, err := p.e.handles.open(path)
+		if errors.Is(err, iofs.ErrNotExist) && !p.stillListed(path) {
+			continue // evicted between the look and the open: look again
+		}
+		if err != nil {
+			return source{}, err
+		}
+		return source{h.Reader, h.file, path, func() { p.e.handles.release(h) }}, nil
+	}
+}
+
+// archivedBetween says whether the archive may hold offsets of [from, to).
+func (p *Partition) archivedBetween(from, _ int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return from < p.mu.archivedEnd
+}
+
+func (p *Partition) stillListed(path string) bool {
+	p.files.RLock()
+	defer p.files.RUnlock()
+	for i := range p.files.sealed {
+		if p.segmentPath(p.files.sealed[i].Base) == path {
+			return true
+		}
+	}
+	return false
+}
+
+// readRun reads whole batches of one segment with one read and verifies them.
+func (s source) readRun(from int64, maxBytes int, buf *Buffer) ([][]byte, error) {
+	x := s.Index()
+	first := x.SeekOffset(from)
+	if first+1 < x.Len() && x.At(first+1).Base <= from {
+		first++
+	}
+	start := x.At(first).Position
+	last := first
+	for last+1 < x.Len() && x.At(last+1).End()-start <= int64(maxBytes) {
+		last++
+	}
+	size := int(x.At(last).End() - start)
+	if cap(buf.data) < size {
+		buf.data = make([]byte, size)
+	}
+	data := buf.data[:size]
+	if n, err := s.bytes.ReadAt(data, start); n < size {
+		return nil, errcode.New(errcode.Storage, "read %s at position %d: %d of %d bytes: %w", s.path, start, n, size, err)
+	}
+	buf.run = buf.run[:0]
+	for len(data) > 0 {
+		batch, rest, err := segment.NextBatch(data)
+		if err == nil {
+			_, err = segment.VerifyBatch(batch)
+		}
+		if err != nil {
+			return nil, errcode.Wrap(errcode.Corrupt, err, "%s: position %d", s.path, start+int64(size-len(data)))
+		}
+		buf.run = append(buf.run, batch)
+		data = rest
+	}
+	// Because of gaps from may lie behind the first batch's last record.
+	if h, err := segment.ParseHeader(buf.run[0]); err == nil && h.NextOffset() <= from && len(buf.run) > 1 {
+		return buf.run[1:], nil
+	}
+	return buf.run, nil
+}
+
+func (p *Partition) readArchive(ctx context.Context, from int64, maxBytes int) ([][]byte, error) {
+	if p.e.opts.Archive == nil {
+		return nil, errcode.New(errcode.Corrupt, "partition %s: offset %d is below the high watermark %d and in no local file: restore the node from the archive", p.ID, from, p.HighWatermark())
+	}
+	run, err := p.e.opts.Archive.Read(ctx, p.ID, from, maxBytes)
+	if err != nil || len(run) > 0 {
+		return run, err
+	}
+	// Nothing archived at or after from: the records begin behind a gap, in
+	// the next local file or in memory.
+	if next, ok := p.firstLocalAfter(from); ok {
+		return p.Read(ctx, next, maxBytes, nil)
+	}
+	return nil, errcode.New(errcode.Corrupt, "partition %s: offset %d is below the high watermark %d, but neither local files nor the archive have it", p.ID, from, p.HighWatermark())
+}
+
+// firstLocalAfter is the first offset above from that is on this node.
+func (p *Partition) firstLocalAfter(from int64) (int64, bool) {
+	p.files.RLock()
+	defer p.files.RUnlock()
+	for i := range p.files.sealed {
+		if b := p.files.sealed[i].Base; b > from {
+			return b, true
+		}
+	}
+	if p.files.active != nil && p.files.meta.Base > from {
+		return p.files.meta.Base, true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := &p.mu.tail; t.visible > 0 && t.batches[0].base > from {
+		return t.batches[0].base, true
+	}
+	return 0, false
+}
+
+// Record returns the record at offset. It stays valid. Errors as for Read, and
+// Gone when no record stands at that offset.
+func (p *Partition) Record(ctx context.Context, offset int64) (broker.Record, error) {
+	if err := p.Refused(); err != nil {
+		return broker.Record{}, err
+	}
+	recs, err := p.decodedAt(ctx, offset)
+	if err != nil {
+		return broker.Record{}, err
+	}
+	i := sort.Search(len(recs), func(i int) bool { return recs[i].Offset >= offset })
+	if i == len(recs) || recs[i].Offset != offset {
+		return broker.Record{}, errcode.New(errcode.Gone, "partition %s has no record at offset %d", p.ID, offset)
+	}
+	return recs[i], nil
+}
+
+// decodedAt returns the records of the batch around offset.
+func (p *Partition) decodedAt(ctx context.Context, offset int64) ([]broker.Record, error) {
+	p.mu.Lock()
+	if i, ok := p.mu.tail.find(offset); ok {
+		b := p.mu.tail.batches[i]
+		p.mu.Unlock()
+		if b.next-b.base == 1 { // nothing to gain from the cache
+			return segment.DecodeBatch(nil, b.data, new(segment.Scratch))
+		}
+		return p.e.decoded.get(decodedKey{p.ID, b.base, b.next}, func() ([]byte, error) { return b.data, nil })
+	}
+	p.mu.Unlock()
+	s, err := p.segmentFor(offset)
+	if err != nil {
+		return nil, err
+	}
+	if s.Reader != nil {
+		defer s.release()
+		return p.decodedFrom(s.Reader, offset)
+	}
+	run, err := p.readArchive(ctx, offset, 1)
+	if err != nil {
+		return nil, err
+	}
+	h, err := segment.ParseHeader(run[0])
+	if err != nil {
+		return nil, err
+	}
+	return p.e.decoded.get(decodedKey{p.ID, h.BaseOffset, h.NextOffset()}, func() ([]byte, error) { return run[0], nil })
+}
+
+func (p *Partition) decodedFrom(r *segment.Reader, offset int64) ([]broker.Record, error) {
+	x := r.Index()
+	i := x.SeekOffset(offset)
+	next := r.Next()
+	if i+1 < x.Len() {
+		next = x.At(i + 1).Base
+	}
+	entry := x.At(i)
+	return p.e.decoded.get(decodedKey{p.ID, entry.Base, next}, func() ([]byte, error) {
+		b, _, err := r.ReadBatch(entry, nil)
+		return b, err
+	})
+}
+
+// FindTime returns the first visible offset whose record's timestamp is at or
+// after ms, or the high watermark when there is none.
+func (p *Partition) FindTime(ctx context.Context, ms int64) (int64, error) {
+	if err := p.Refused(); err != nil {
+		return 0, err
+	}
+	hw := p.HighWatermark()
+	localStart := p.localStart()
+	if a := p.e.opts.Archive; a != nil && p.oldest() < localStart {
+		at, ok, err := a.FindTime(ctx, p.ID, ms)
+		if err != nil {
+			return 0, err
+		}
+		if ok && at < localStart {
+			return at, nil
+		}
+	}
+	if at, ok, err := p.findTimeFiles(ms); err != nil || ok {
+		return min(at, hw), err
+	}
+	return p.findTimeTail(ms, hw)
+}
+
+func (p *Partition) oldest() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.oldest
+}
+
+// Oldest is the start of the log: the lowest offset that is not trimmed.
+func (p *Partition) Oldest() int64 { return p.oldest() }
+
+// localStart is the first offset that this node holds in files or memory.
+func (p *Partition) localStart() int64 {
+	if first, ok := p.firstLocalAfter(-1); ok {
+		return first
+	}
+	return p.HighWatermark()
+}
+
+func (p *Partition) findTimeFiles(ms int64) (int64, bool, error) {
+	p.files.RLock()
+	sealed, active := p.files.sealed, p.files.active
+	p.files.RUnlock()
+	for i := range sealed {
+		if sealed[i].MaxTimestamp < ms {
+			continue
+		}
+		h, err := p.e.handles.open(p.segmentPath(sealed[i].Base))
+		if err != nil {
+			return 0, false, err
+		}
+		at, ok, err := findTimeIn(h.Reader, ms)
+		p.e.handles.release(h)
+		if err != nil || ok {
+			return at, ok, err
+		}
+	}
+	if active != nil {
+		return findTimeIn(active.Reader(), ms)
+	}
+	return 0, false, nil
+}
+
+func findTimeIn(r *segment.Reader, ms int64) (int64, bool, error) {
+	entry, ok := r.SeekTime(ms)
+	if !ok {
+		return 0, false, nil
+	}
+	b, _, err := r.ReadBatch(entry, nil)
+	if err != nil {
+		return 0, false, err
+	}
+	at, _, found, err := segment.FindTime(b, ms, nil)
+	return at, found, err
+}
+
+func (p *Partition) findTimeTail(ms, hw int64) (int64, error) {
+	p.mu.Lock()
+	t := &p.mu.tail
+	batches := t.batches[t.flushed:t.visible:t.visible]
+	p.mu.Unlock()
+	for _, b := range batches {
+		h, err := segment.ParseHeader(b.data)
+		if err != nil {
+			return 0, err
+		}
+		if h.MaxTimestamp < ms {
+			continue
+		}
+		if at, _, found, err := segment.FindTime(b.data, ms, nil); err != nil || found {
+			return at, err
+		}
+	}
+	return hw, nil
+}

@@ -1,0 +1,325 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	iofs "io/fs"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/frame"
+	"github.com/tidemark-mq/tidemark/node/state"
+	"github.com/tidemark-mq/tidemark/segment"
+	"github.com/tidemark-mq/tidemark/wal"
+)
+
+// newPartition registers a partition that begins with entry.
+func (e *Engine) newPartition(id broker.PartitionID, entry state.Partition) *Partition {
+	p := &Partition{ID: id, e: e, dir: e.dir(id)}
+	p.mu.generation, p.mu.previousEnd, p.mu.start = entry.Generation, entry.PreviousEnd, entry.Start
+	p.mu.oldest, p.mu.groupLSN = entry.Oldest, entry.GroupLSN
+	p.mu.archivedEnd, p.mu.chainSeq = entry.ArchivedEnd, entry.ChainSeq
+	p.mu.checkpointed = entry.Flushed
+	p.setEnd(entry.Flushed)
+	e.parts.Lock()
+	e.parts.m[id] = p
+	e.parts.Unlock()
+	return p
+}
+
+// setEnd sets next and high watermark to the end of what exists, or to the
+// generation's start when that lies behind a gap.
+func (p *Partition) setEnd(end int64) {
+	if end == p.mu.previousEnd {
+		end = p.mu.start
+	}
+	p.mu.next = end
+	p.hw.Store(end)
+}
+
+func (e *Engine) dir(id broker.PartitionID) string {
+	return e.opts.FS.PathJoin(e.opts.Dir, id.Topic.String(), partitionName(id.Partition))
+}
+
+// Load opens the partitions that the local state names. A partition whose
+// files are damaged is there and refuses service with the reason. Load errors
+// are those of the file system as a whole.
+func (e *Engine) Load(entries []state.Entry) error {
+	for i := range entries {
+		entry := &entries[i]
+		p := e.newPartition(entry.ID, entry.Partition)
+		if err := segment.MakeDir(e.opts.FS, e.opts.Dir, p.dir); err != nil {
+			return err
+		}
+		if err := p.openFiles(entry); err != nil {
+			p.refuse(err)
+		}
+	}
+	return nil
+}
+
+// openFiles checks the listed segments and opens the active one.
+func (p *Partition) openFiles(entry *state.Entry) error {
+	for i := range entry.Sealed {
+		s := &entry.Sealed[i]
+		st, err := p.e.opts.FS.Stat(p.segmentPath(s.Base))
+		switch {
+		case err == nil && st.Size() == s.Bytes:
+			p.files.sealed = append(p.files.sealed, *s)
+		case err == nil:
+			return errcode.New(errcode.Corrupt, "segment %s has %d bytes, %d were sealed: restore the file, or the node from the archive", p.segmentPath(s.Base), st.Size(), s.Bytes)
+		case errors.Is(err, iofs.ErrNotExist) && s.Archived:
+			p.e.opts.Logger.Warn("local copy of an archived segment is missing, reads go to the archive", "file", p.segmentPath(s.Base))
+		case errors.Is(err, iofs.ErrNotExist):
+			return errcode.New(errcode.Corrupt, "segment %s is missing and the archive does not have it: restore the file, or the node from the archive", p.segmentPath(s.Base))
+		default:
+			return errcode.Wrap(errcode.Storage, err, "look at segment %s", p.segmentPath(s.Base))
+		}
+	}
+	if entry.Active != nil {
+		p.files.meta = *entry.Active
+		return p.openActive(entry.Flushed)
+	}
+	// A file may have been begun, or even sealed, after the checkpoint.
+	return p.findStray(entry.Flushed)
+}
+
+// openActive recovers the active file, or adopts the sealed one that a crash
+// left in its place.
+func (p *Partition) openActive(flushed int64) error {
+	meta := p.files.meta
+	w, cut, err := segment.Recover(p.e.opts.FS, p.dir, segment.RecoverOptions{
+		Options: p.segmentOptions(meta.Base), Flushed: flushed, MinAppend: meta.MinAppend, MaxAppend: meta.MaxAppend,
+	})
+	switch {
+	case errcode.Is(err, errcode.Conflict), errcode.Is(err, errcode.NotFound):
+		info, adoptErr := segment.Adopt(p.e.opts.FS, p.dir, p.segmentOptions(meta.Base))
+		if adoptErr != nil {
+			return errors.Join(err, adoptErr)
+		}
+		if info.Next < flushed {
+			return errcode.New(errcode.Corrupt, "segment %s ends at offset %d, everything below %d was flushed", p.segmentPath(meta.Base), info.Next, flushed)
+		}
+		return p.adopted(info, meta.FirstLSN)
+	case err != nil:
+		return err
+	}
+	if cut > 0 {
+		p.e.opts.Logger.Info("cut the torn end of a segment file, its records come from the log", "file", w.Path(), "bytes", cut)
+	}
+	p.files.active = w
+	p.fileEnd(w.Next())
+	return nil
+}
+
+// findStray looks for files behind the checkpoint: an active file that was
+// begun at the flushed offset, or a sealed one.
+func (p *Partition) findStray(flushed int64) error {
+	names, err := p.e.opts.FS.List(p.dir)
+	if err != nil {
+		return errcode.Wrap(errcode.Storage, err, "list %s", p.dir)
+	}
+	for _, name := range names {
+		base, _, ok := segment.ParseName(name)
+		if !ok || base < flushed || p.isSealed(base) {
+			continue
+		}
+		p.files.meta = state.Active{Base: base, FirstLSN: 1}
+		return p.openActive(base)
+	}
+	return nil
+}
+
+func (p *Partition) isSealed(base int64) bool {
+	for i := range p.files.sealed {
+		if p.files.sealed[i].Base == base {
+			return true
+		}
+	}
+	return false
+}
+
+// adopted lists a sealed file that the local state does not know yet.
+func (p *Partition) adopted(info segment.Info, firstLSN uint64) error {
+	sealed := state.Sealed{Info: info, FirstLSN: firstLSN}
+	b := p.e.opts.State.NewBatch()
+	b.PutSegment(p.ID, sealed)
+	if err := b.Commit(); err != nil {
+		return err
+	}
+	p.files.sealed = append(p.files.sealed, sealed)
+	p.files.meta = state.Active{}
+	p.fileEnd(info.Next)
+	p.e.opts.Logger.Info("adopted a sealed segment", "file", p.segmentPath(info.Base), "next", info.Next)
+	return nil
+}
+
+// fileEnd raises the end of the log to what a file proves. Everything in a
+// segment file came from durable frames and was made durable when the file was
+// opened, so the position comes from the data, not from a checkpoint that may
+// be older.
+func (p *Partition) fileEnd(end int64) {
+	p.mu.checkpointed = max(p.mu.checkpointed, end)
+	p.setEnd(max(p.mu.checkpointed, end))
+	p.e.dirty.add(p)
+}
+
+// reopenActive replaces a writer whose write failed by one over the valid
+// prefix of its file, which Recover makes durable, and returns where the files
+// end now. The caller holds p.flush and p.files.
+func (p *Partition) reopenActive(checkpointed int64) (end int64, err error) {
+	end = checkpointed
+	if n := len(p.files.sealed); n > 0 {
+		end = max(end, p.files.sealed[n-1].Next)
+	}
+	if p.files.active == nil {
+		return end, nil
+	}
+	if err := p.files.active.Close(); err != nil {
+		p.e.opts.Logger.Warn("close a segment file after a failed write", "error", err)
+	}
+	p.files.active = nil
+	meta := p.files.meta
+	w, _, err := segment.Recover(p.e.opts.FS, p.dir, segment.RecoverOptions{
+		Options: p.segmentOptions(meta.Base), Flushed: max(meta.Base, checkpointed), MinAppend: meta.MinAppend, MaxAppend: meta.MaxAppend,
+	})
+	if err != nil {
+		return end, err
+	}
+	p.files.active = w
+	return max(end, w.Next()), nil
+}
+
+// Replay takes one frame of the log. Frames of records that segment files hold
+// already, and group entries that the checkpoint holds, are passed over; the
+// others extend the tail, or go to onGroup. A frame of a partition that nobody
+// knows is reported by NotFound: the caller decides whether its topic was
+// deleted. Corrupt means that the log and the files do not fit together.
+func (e *Engine) Replay(f wal.Frame, onGroup func(g frame.Group, lsn uint64) error) error {
+	switch f.Kind {
+	case wal.KindCommit, wal.KindCarry:
+		return e.replayCommit(f)
+	case wal.KindGroup:
+		g, err := frame.ParseGroup(f.Body)
+		if err != nil {
+			return err
+		}
+		p := e.Get(g.Partition)
+		if p == nil {
+			return unknown(g.Partition, f.LSN)
+		}
+		if f.LSN <= p.mu.groupLSN || g.Generation < p.mu.generation {
+			return nil
+		}
+		p.mu.groupsChanged = true
+		e.dirty.add(p)
+		return onGroup(g, f.LSN)
+	case wal.KindBase:
+		b, err := frame.ParseBase(f.Body)
+		if err != nil {
+			return err
+		}
+		return e.replayBase(b)
+	case wal.KindMark:
+		return nil
+	default:
+		return errcode.New(errcode.UnsupportedVersion, "log frame %d has kind %d, which this build does not know: run the build that wrote it", f.LSN, f.Kind)
+	}
+}
+
+func unknown(id broker.PartitionID, lsn uint64) error {
+	return errcode.New(errcode.NotFound, "log frame %d is of partition %s, which this node does not have", lsn, id)
+}
+
+func (e *Engine) replayBase(b frame.Base) error {
+	if p := e.Get(b.Partition); p != nil {
+		return nil // the local state holds at least the base
+	}
+	p := e.newPartition(b.Partition, state.Partition{
+		Generation: b.Generation, PreviousEnd: b.PreviousEnd, Start: b.Start, Flushed: b.End,
+	})
+	e.dirty.add(p)
+	return segment.MakeDir(e.opts.FS, e.opts.Dir, p.dir)
+}
+
+func (e *Engine) replayCommit(f wal.Frame) error {
+	h, sections, err := frame.ParseCommit(f.Body)
+	if err != nil {
+		return err
+	}
+	var missing error
+	for s := range sections {
+		p := e.Get(s.Partition)
+		if p == nil {
+			missing = unknown(s.Partition, f.LSN)
+			continue
+		}
+		if err := p.replay(f.LSN, h.AppendMS, s); err != nil {
+			return errcode.Wrap(errcode.Corrupt, err, "log frame %d", f.LSN)
+		}
+	}
+	return missing
+}
+
+// replay takes a section's batches into the tail. No lock is needed: nothing
+// else runs yet.
+func (p *Partition) replay(lsn uint64, appendMS int64, s frame.Section) error {
+	for rest := s.Batches; len(rest) > 0; {
+		batch, after, err := segment.NextBatch(rest)
+		if err != nil {
+			return err
+		}
+		h, err := segment.VerifyBatch(batch)
+		if err != nil {
+			return err
+		}
+		rest = after
+		switch {
+		case h.NextOffset() <= p.mu.next || s.Generation < p.mu.generation && h.BaseOffset >= p.mu.previousEnd:
+			continue
+		case h.BaseOffset != p.mu.next:
+			if p.mu.refused != nil {
+				continue // damaged files already explain the hole
+			}
+			return errcode.New(errcode.Corrupt, "partition %s: the log continues at offset %d, the records end at %d: offsets in between are lost", p.ID, h.BaseOffset, p.mu.next)
+		}
+		// The frame's bytes are the log's; the tail needs its own.
+		p.mu.tail.push(tailBatch{base: h.BaseOffset, next: h.NextOffset(), lsn: lsn, appendMS: appendMS, data: append([]byte(nil), batch...)})
+		p.mu.next = h.NextOffset()
+		p.e.memory.Add(int64(h.Size))
+		if !p.mu.inTails {
+			p.mu.inTails = true
+			p.e.tails.add(p)
+		}
+	}
+	return nil
+}
+
+// Create begins partitions here: their base frames are durable when it
+// returns, and appends may start. A partition that exists already is left alone.
+func (e *Engine) Create(ctx context.Context, bases []frame.Base) error {
+	var lsn uint64
+	for _, b := range bases {
+		if e.Get(b.Partition) != nil {
+			continue
+		}
+		if err := segment.MakeDir(e.opts.FS, e.opts.Dir, e.dir(b.Partition)); err != nil {
+			return err
+		}
+		slot, err := e.log.Reserve(wal.KindBase, frame.BaseSize(b))
+		if err != nil {
+			return err
+		}
+		frame.PutBase(slot.Body, b)
+		slot.Done()
+		lsn = slot.LSN
+		p := e.newPartition(b.Partition, state.Partition{
+			Generation: b.Generation, PreviousEnd: b.PreviousEnd, Start: b.Start, Flushed: b.End,
+		})
+		e.dirty.add(p)
+	}
+	if lsn == 0 {
+		return nil
+	}
+	return e.log.WaitDurable(ctx, lsn)
+}
