@@ -1,0 +1,89 @@
+package wal
+
+import (
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+)
+
+// GroupRun is a run of durable groups of one file, as they stand in it.
+type GroupRun struct {
+	Incarnation uint64
+	Salt        uint64 // what [ParseGroup] and [ForEachFrame] need to verify them
+	First, Next uint64 // LSNs, half-open; equal when nothing durable is there yet
+	Groups      [][]byte
+}
+
+// ReadGroups returns durable groups for shipping, beginning with the one that
+// holds the LSN from, of one file, about maxBytes at most but never less than
+// one group. Each is header and frames without padding, verified, and the
+// caller's to keep. Sequential calls go on where the one before ended.
+// Errors: errcode.Gone (recycled), errcode.Corrupt (the disk gives back
+// something else than was written), errcode.Storage, errcode.InvalidArgument.
+func (l *Log) ReadGroups(from uint64, maxBytes int) (GroupRun, error) {
+	if from == 0 {
+		return GroupRun{}, errcode.New(errcode.InvalidArgument, "wal: read from LSN 0, the first is 1")
+	}
+	run := GroupRun{Incarnation: l.o.Incarnation, First: from, Next: from}
+	durable := l.durable.Load()
+	if from > durable {
+		return run, nil
+	}
+	file, until, err := l.files.pin(from)
+	if err != nil {
+		return run, err
+	}
+	defer func() {
+		l.files.unpin(file)
+		poke(l.chores) // it may be recyclable now
+	}()
+	until = min(until, durable+1)
+	run.Salt = file.salt
+	if err := l.readFile(file, from, until, maxBytes, &run); err != nil {
+		return GroupRun{}, errcode.Wrap(errcode.Storage, err, "read wal file %s from LSN %d", l.path(fileName(file.first)), from)
+	}
+	return run, nil
+}
+
+func (l *Log) readFile(file *logFile, from, until uint64, maxBytes int, run *GroupRun) error {
+	f, size, err := l.openFile(fileName(file.first))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	at := l.files.seek(file.first, from)
+	scan := l.scans.Get().(*scanner)
+	defer l.scans.Put(scan)
+	scan.reset(f, size, file.salt)
+	scan.off = at.off
+	next := at.lsn
+	total := 0
+	for next < until {
+		h, err := scan.header()
+		if err != nil {
+			return err
+		}
+		if h.First != next {
+			return errcode.New(errcode.Corrupt, "group of LSN %d at %d, want LSN %d", h.First, scan.off, next)
+		}
+		if h.next() <= from { // before what is asked for
+			next = h.next()
+			scan.skip(int(h.Bytes))
+			continue
+		}
+		if len(run.Groups) > 0 && total+int(h.Bytes) > maxBytes {
+			break
+		}
+		g, raw, err := scan.group()
+		if err != nil {
+			return err
+		}
+		if len(run.Groups) == 0 {
+			run.First = g.First
+		}
+		run.Groups = append(run.Groups, append(make([]byte, 0, len(raw)), raw...))
+		next, total = g.Next(), total+len(raw)
+		run.Next = next
+		scan.skip(len(raw))
+	}
+	l.files.remember(at, cursor{file: file.first, lsn: next, off: scan.off})
+	return nil
+}
