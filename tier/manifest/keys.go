@@ -63,11 +63,11 @@ func WALPrefix(node string, incarnation uint64) string {
 }
 
 // WALOpenKey returns the key that an incarnation creates before it ships.
-func WALOpenKey(node string, incarnation uint64) string { return WALPrefix(node, incarnation) + "open" }
+func WALOpenKey(node string, incarnation uint64) string { return WALPrefix(node, incarnation) + "OPEN" }
 
 // WALFenceKey returns the key whose existence ends an incarnation's shipping.
 func WALFenceKey(node string, incarnation uint64) string {
-	return WALPrefix(node, incarnation) + "fence"
+	return WALPrefix(node, incarnation) + "FENCE"
 }
 
 // WALKey returns the key of shipped WAL: LSNs first up to, not including, next.

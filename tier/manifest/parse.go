@@ -182,9 +182,9 @@ func parseWALKey(p []string) (Key, bool) {
 	}
 	k := Key{Node: p[1], Incarnation: inc}
 	switch p[3] {
-	case "open":
+	case "OPEN":
 		k.Kind = KindWALOpen
-	case "fence":
+	case "FENCE":
 		k.Kind = KindWALFence
 	default:
 		k.Kind = KindWAL

@@ -74,7 +74,7 @@ func (s Segment) validate() error {
 	switch {
 	case s.Base < 0 || s.Next <= s.Base:
 		return errcode.New(errcode.Corrupt, "segment covers offsets %d to %d", s.Base, s.Next)
-	case s.Records <= 0 || s.Records > s.Next-s.Base:
+	case s.Records < 0 || s.Records > s.Next-s.Base:
 		return errcode.New(errcode.Corrupt, "segment %d to %d says it has %d records", s.Base, s.Next, s.Records)
 	case s.DataLength <= 0 || s.FooterPosition < s.DataLength || s.FooterLength <= 0 ||
 		s.FooterLength > s.Bytes || s.FooterPosition != s.Bytes-s.FooterLength:

@@ -1,0 +1,113 @@
+package upload
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"io"
+	iofs "io/fs"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+)
+
+// errDamaged marks an error about the local file or the segment's place: no
+// retry can help.
+type errDamaged struct{ error }
+
+func (e errDamaged) Unwrap() error { return e.error }
+
+// put brings the object of it.attempt into the store, or proves that it is
+// there already.
+func (u *Uploader) put(ctx context.Context, pid broker.PartitionID, it *item) error {
+	s := &it.sealed
+	f, err := u.cfg.FS.Open(s.Path, vfs.SequentialReadsOption)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return errDamaged{errcode.New(errcode.NotFound, "segment file %s is missing and offsets %d to %d are not archived: restore the file, or record a gap", s.Path, s.Info.Base, s.Info.Next)}
+	}
+	if err != nil {
+		return errcode.Wrap(errcode.Storage, err, "open %s", s.Path)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return errcode.Wrap(errcode.Storage, err, "stat %s", s.Path)
+	}
+	if st.Size() != s.Info.Bytes {
+		return errDamaged{errcode.New(errcode.Corrupt, "segment file %s is damaged: %d bytes were sealed, it has %d; it is not uploaded", s.Path, s.Info.Bytes, st.Size())}
+	}
+	key := segmentOf(pid, s, it.attempt).Key()
+	b := newBody(ctx, f, s.Path, s.Info.Bytes, s.Info.FileCRC32C, u.limit)
+	err = u.cfg.Store.Put(ctx, key, b, s.Info.Bytes, objstore.PutOptions{CreateOnly: true, SHA256: &s.Info.FileSHA256, CRC32C: &s.Info.FileCRC32C})
+	switch {
+	case err == nil:
+		u.metrics.bytes.Add(float64(s.Info.Bytes))
+		return nil
+	case errcode.Is(b.err, errcode.Corrupt):
+		return errDamaged{b.err}
+	case b.err != nil:
+		return b.err
+	case errcode.Is(err, errcode.Exists):
+		return u.confirm(ctx, key, it)
+	case errcode.Is(err, errcode.Corrupt):
+		// The store got other bytes than were sealed. Either the file has
+		// changed or the way to the store did it: the file says which.
+		if ferr := checkFile(f, s.Path, s.Info.Bytes, s.Info.FileCRC32C, s.Info.FileSHA256); ferr != nil {
+			if errcode.Is(ferr, errcode.Corrupt) {
+				return errDamaged{ferr}
+			}
+			return ferr
+		}
+		return errcode.New(errcode.Transient, "upload %s: the store received other bytes than the file has: %s", s.Path, err.Error())
+	default:
+		return errcode.Wrap(errcode.Transient, err, "upload %s", s.Path)
+	}
+}
+
+// confirm compares the object that an earlier try of this attempt left behind
+// with what was sealed. Another content takes the key out of use.
+func (u *Uploader) confirm(ctx context.Context, key string, it *item) error {
+	body, info, err := u.cfg.Store.Get(ctx, key)
+	if err != nil {
+		if errcode.Is(err, errcode.NotFound) {
+			err = errcode.New(errcode.Transient, "the store says that %s exists and does not return it", key)
+		}
+		return errcode.Wrap(errcode.Transient, err, "confirm an earlier upload")
+	}
+	defer body.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, io.LimitReader(body, it.sealed.Info.Bytes+1))
+	if err != nil {
+		return errcode.Wrap(errcode.Transient, err, "read %s to confirm an earlier upload", key)
+	}
+	if n != it.sealed.Info.Bytes || info.Size != n || [32]byte(h.Sum(nil)) != it.sealed.Info.FileSHA256 {
+		it.fresh = false
+		return errcode.New(errcode.Transient, "object %s of an earlier attempt has %d bytes and other content than %s: it is left alone, a new attempt follows", key, info.Size, it.sealed.Path)
+	}
+	return nil
+}
+
+// covered looks at the chain before an upload: done with the segment that
+// already holds it.Info's range, or an error when the range cannot be added.
+func covered(ctx context.Context, chain Chain, it *item) (seg manifest.Segment, same, done bool, err error) {
+	in, end := &it.sealed.Info, chain.End()
+	if in.Base >= end {
+		return seg, false, false, nil
+	}
+	if in.Next > end {
+		return seg, false, false, errDamaged{errcode.New(errcode.Conflict, "segment file %s holds offsets %d to %d and the archive ends at %d: cut it again there",
+			it.sealed.Path, in.Base, in.Next, end).With("archived_offset", end)}
+	}
+	loc, err := chain.Find(ctx, in.Base)
+	if err != nil {
+		return seg, false, false, err
+	}
+	x := loc.Segment
+	same = loc.Kind == manifest.InSegment && x.Base == in.Base && x.Next == in.Next && x.Records == in.Records &&
+		x.Bytes == in.Bytes && x.DataSHA256 == manifest.Hash(in.DataSHA256)
+	return x, same, true, nil
+}
