@@ -138,7 +138,7 @@ type Produced struct {
 // Placement is the run of offsets that a produce got in one partition.
 type Placement struct {
 	Partition   uint32 `json:"partition"`
-	FirstOffset int64  `json:"first_offset"`
+	FirstOffset int64  `json:"first_offset"` // -1: not assigned yet, another node owns the partition
 	LastOffset  int64  `json:"last_offset"`
 	Count       int    `json:"count"`
 	TimestampMS int64  `json:"-"`
@@ -166,6 +166,7 @@ type ConsumeRequest struct {
 	Group     string
 	Partition int32 // -1: any
 	Max       int
+	MaxBytes  int64 // of keys and values together; the first record always comes; 0: no bound
 	Wait      time.Duration
 }
 
@@ -226,7 +227,7 @@ type LogReader interface {
 	// next call. io.EOF: the end that the request named is reached.
 	Next(ctx context.Context) ([]broker.Record, error)
 	// ResumeOffset is the offset to read from to go on after the last record
-	// that Next returned; never a gap's start.
+	// that Next returned, or where the reader begins; never a gap's start.
 	ResumeOffset() int64
 	// Bounds are the partition's oldest offset and high watermark now.
 	Bounds() (oldest, highWatermark int64)

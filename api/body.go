@@ -1,0 +1,148 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+)
+
+// bodyStep is how much of a body must arrive within Limits.BodyStep.
+const bodyStep = 64 << 10
+
+// readBody reads the whole body, at most limit bytes; what names it in
+// messages. The slice lives until the exchange ends and is never nil.
+//
+// The buffer grows with what has arrived: a declared length is only ever used
+// to refuse early and to stop growing.
+func (x *exchange) readBody(limit int64, what string) ([]byte, error) {
+	r := x.r
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
+		return nil, errcode.New(errcode.UnsupportedType, "Content-Encoding %.40q is not in this build; send the body as it is", enc)
+	}
+	if r.ContentLength > limit {
+		return nil, tooLarge(what, limit)
+	}
+	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
+		x.bodyDone = true
+		return []byte{}, nil
+	}
+	ceiling := limit + 1 // one byte more than allowed tells "at" from "above"
+	if r.ContentLength > 0 {
+		ceiling = r.ContentLength + 1
+	}
+	body, err := x.collect(limit, ceiling, what)
+	x.in += int64(len(body))
+	if err != nil {
+		return nil, err
+	}
+	x.bodyDone = true
+	// From here on the connection is only watched for its end.
+	_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
+	return body, nil
+}
+
+func (x *exchange) collect(limit, ceiling int64, what string) ([]byte, error) {
+	buf := x.buffer()
+	room := cap(buf.b) // of the buffer, what the budget covers
+	step := 0
+	for {
+		if len(buf.b) >= step {
+			// Not every ResponseWriter has deadlines; where Serve runs it has.
+			_ = http.NewResponseController(x.w).SetReadDeadline(deadlineIn(x.s.limits.BodyStep))
+			step = len(buf.b) + bodyStep
+		}
+		if len(buf.b) == room {
+			var err error
+			if room, err = x.grow(buf, ceiling); err != nil {
+				return buf.b, err
+			}
+		}
+		n, err := x.r.Body.Read(buf.b[len(buf.b):room])
+		buf.b = buf.b[:len(buf.b)+n]
+		switch {
+		case int64(len(buf.b)) > limit:
+			return buf.b, tooLarge(what, limit)
+		case err == io.EOF:
+			return buf.b, nil
+		case err != nil:
+			return buf.b, x.bodyError(err)
+		}
+	}
+}
+
+// grow makes room for four times as much as there is, up to ceiling, and
+// returns the new room. Room above Limits.LargeBody is taken from the node's
+// budget first. A pooled buffer may be larger than its room: the rest of it
+// stays unused, so that the budget keeps its meaning.
+func (x *exchange) grow(buf *buffer, ceiling int64) (room int, err error) {
+	have := int64(len(buf.b))
+	size := min(4*have, max(ceiling, have+1))
+	if size > x.s.limits.LargeBody {
+		if err := x.charge(size - x.charged); err != nil {
+			return 0, err
+		}
+	}
+	if size > int64(cap(buf.b)) {
+		next := pooled(size)
+		next.b = append(next.b[:0], buf.b...)
+		buf.b, next.b = next.b, buf.b
+		next.release()
+	}
+	return int(size), nil
+}
+
+// pooled returns a buffer of at least size bytes.
+func pooled(size int64) *buffer {
+	if size > smallBufferTo && size <= largeBufferTo {
+		big := largeBuffers.Get().(*buffer)
+		if int64(cap(big.b)) >= size {
+			return big
+		}
+	}
+	return &buffer{b: make([]byte, 0, size)}
+}
+
+// charge takes n bytes from the budget of large bodies until the exchange ends.
+func (x *exchange) charge(n int64) error {
+	if x.s.largeBodies.Add(n) > x.s.limits.LargeBodyBytes {
+		x.s.largeBodies.Add(-n)
+		return errcode.New(errcode.Overloaded, "bodies in flight on this node would exceed %d bytes; try again later", x.s.limits.LargeBodyBytes).After(time.Second)
+	}
+	x.charged += n
+	return nil
+}
+
+func (x *exchange) bodyError(err error) error {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return errcode.New(errcode.Canceled, "the body stopped arriving: each %d bytes have %v; nothing was stored", bodyStep, x.s.limits.BodyStep)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return errcode.New(errcode.Canceled, "the connection ended before the body was complete; nothing was stored")
+	default:
+		return errcode.New(errcode.InvalidArgument, "the body cannot be read: %v", err)
+	}
+}
+
+// giveUpBody prepares an answer to a request whose body was not read to its
+// end. What net/http would throw away before it answers gets a deadline; where
+// that may be long the connection is closed after the answer instead, and the
+// listener's connection lingers so that the client can read it.
+func (x *exchange) giveUpBody() {
+	r := x.r
+	if x.bodyDone || r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
+		return
+	}
+	_ = http.NewResponseController(x.w).SetReadDeadline(deadlineIn(x.s.limits.LingerTime))
+	if r.ContentLength < 0 || r.ContentLength > bodyStep {
+		x.Header()["Connection"] = connClose
+	}
+}
+
+func tooLarge(what string, limit int64) error {
+	return errcode.New(errcode.TooLarge, "%s is larger than %d bytes; nothing was stored", what, limit).With("limit", limit)
+}

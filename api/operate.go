@@ -1,0 +1,38 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+)
+
+// health says that the process answers; it asks nobody.
+func (s *Server) health(x *exchange) error {
+	x.reply(http.StatusOK, typeJSON, healthy)
+	return nil
+}
+
+var healthy = []byte("{\"status\":\"ok\"}\n")
+
+// ready says whether the node should get traffic. A server that drains should
+// not.
+func (s *Server) ready(x *exchange) error {
+	r := s.broker.Readiness()
+	if s.draining.Err() != nil {
+		r.Ready = false
+		r.Degraded = append(r.Degraded[:len(r.Degraded):len(r.Degraded)], "this node is shutting down")
+	}
+	status := http.StatusOK
+	if !r.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	return x.replyJSON(status, r)
+}
+
+func (s *Server) serveMetrics(x *exchange) error {
+	if s.opts.Metrics == nil {
+		return errcode.New(errcode.NotFound, "metrics are not served on this listener")
+	}
+	s.opts.Metrics.ServeHTTP(x, x.r)
+	return nil
+}
