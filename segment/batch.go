@@ -43,13 +43,13 @@ type BatchHeader struct {
 }
 
 // LastOffset is the offset of the batch's last record.
-func (h *BatchHeader) LastOffset() int64 { return h.BaseOffset + int64(h.LastOffsetDelta) }
+func (h BatchHeader) LastOffset() int64 { return h.BaseOffset + int64(h.LastOffsetDelta) }
 
 // NextOffset is the exclusive end of the batch's offsets.
-func (h *BatchHeader) NextOffset() int64 { return h.LastOffset() + 1 }
+func (h BatchHeader) NextOffset() int64 { return h.LastOffset() + 1 }
 
 // Codec is the compression of the records.
-func (h *BatchHeader) Codec() Codec { return Codec(h.Attributes & attrCodec) }
+func (h BatchHeader) Codec() Codec { return Codec(h.Attributes & attrCodec) }
 
 // ParseHeader reads the header at the front of b, which need not hold the
 // whole batch. Every field is checked against its bounds, so the caller may
@@ -83,7 +83,7 @@ func ParseHeader(b []byte) (BatchHeader, error) {
 	return h, h.check()
 }
 
-func (h *BatchHeader) check() error {
+func (h BatchHeader) check() error {
 	switch {
 	case h.BaseOffset < 0 || h.LastOffsetDelta < 0 || h.BaseOffset > math.MaxInt64-1-int64(h.LastOffsetDelta):
 		return errcode.New(errcode.Corrupt, "batch header: offsets %d + %d are not offsets", h.BaseOffset, h.LastOffsetDelta)
