@@ -29,7 +29,8 @@ VERSITYGW_VERSION := v1.8.0
 GOLANGCI_VERSION  := $(shell awk '$$1 == "github.com/golangci/golangci-lint/v2" {print $$2}' .ci/lint.mod)
 VERSITYGW := $(TIDEMARK_TOOLS)/versitygw-$(VERSITYGW_VERSION)/versitygw
 GOLANGCI  := $(TIDEMARK_TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint
-# Tests look for tools here, relative to the module's root.
+# Tests look in TIDEMARK_TOOLS; started by the go command alone, without that
+# variable, they look here.
 LOCAL_TOOLS := .cache/tools/bin
 
 GOTEST := go test -p $(TESTPAR) -timeout $(TESTTIMEOUT) $(TESTFLAGS)
@@ -92,6 +93,7 @@ bench-s1: build ## single-record produce against the reference programs (needs w
 .PHONY: tools
 tools: $(VERSITYGW) ## the S3 server that tests run against, built once
 	@mkdir -p $(LOCAL_TOOLS)
+	@ln -sfn $(VERSITYGW) $(TIDEMARK_TOOLS)/versitygw
 	@ln -sfn $(VERSITYGW) $(LOCAL_TOOLS)/versitygw
 
 # Built into a directory beside the target and moved, so that an interrupted
