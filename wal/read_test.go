@@ -1,0 +1,92 @@
+package wal
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Only durable groups are read, from the one that holds the LSN, never across
+// files, and about as many bytes as asked. I2.
+func TestReadGroups(t *testing.T) {
+	l := mustOpen(t, testOptions(newFS()))
+	all := fillFiles(t, l, 3)
+	undurable := write(t, l.Log, 1, 10)
+	firsts := map[uint64]bool{}
+	for _, n := range logFiles(t, l.o.FS) {
+		first, _ := parseFileName(n)
+		firsts[first] = true
+	}
+	var got []entry
+	for next := uint64(1); next < undurable.lsn; {
+		run, err := l.ReadGroups(next, 70<<10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if run.First != next || run.Next <= next || run.Incarnation != testIncarnation {
+			t.Fatalf("run [%d, %d) at %d", run.First, run.Next, next)
+		}
+		if len(run.Groups) > 2 {
+			t.Fatalf("%d groups of 30 KiB in 70 KiB", len(run.Groups))
+		}
+		for first := run.First + 1; first < run.Next; first++ {
+			if firsts[first] {
+				t.Fatalf("run [%d, %d) spans files", run.First, run.Next)
+			}
+		}
+		err = ForEachFrame(slices.Concat(run.Groups...), run.Salt, func(f Frame) error {
+			got = append(got, entry{f.LSN, f.Kind, f.Body})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next = run.Next
+	}
+	wantFrames(t, got, all)
+	run, err := l.ReadGroups(undurable.lsn, 1<<20)
+	if err != nil || len(run.Groups) != 0 || run.First != run.Next {
+		t.Fatalf("what is not durable was read: %+v, %v", run, err)
+	}
+	if _, err := l.ReadGroups(0, 1); err == nil {
+		t.Fatal("LSN 0 was read")
+	}
+	mustClose(t, l)
+}
+
+// A group is returned whole, whichever of its LSNs is asked for.
+func TestReadInsideAGroup(t *testing.T) {
+	l := mustOpen(t, testOptions(newFS()))
+	for range 7 {
+		stage(t, l.Log, 1, 10)
+	}
+	put(t, l.Log, 1, 10)
+	put(t, l.Log, 1, 10)
+	run, err := l.ReadGroups(5, 1)
+	if err != nil || run.First != 1 || run.Next != 9 || len(run.Groups) != 1 {
+		t.Fatalf("[%d, %d) %d groups, %v", run.First, run.Next, len(run.Groups), err)
+	}
+	mustClose(t, l)
+}
+
+// DurableChanged fires at the next advance and at Close, and not before.
+func TestDurableChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := mustOpen(t, testOptions(newFS()))
+		e := write(t, l.Log, 1, 10)
+		c := l.DurableChanged()
+		select {
+		case <-c:
+			t.Fatal("fired before anything was synced")
+		case <-time.After(time.Minute):
+		}
+		if err := l.WaitDurable(t.Context(), e.lsn); err != nil {
+			t.Fatal(err)
+		}
+		<-c
+		c = l.DurableChanged()
+		mustClose(t, l)
+		<-c
+	})
+}
