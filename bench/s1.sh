@@ -58,7 +58,8 @@ trap 'exit 130' INT TERM
 start() {
   local name=$1 log=$work/$1.out
   shift
-  "$@" >"$log" 2>"$work/$name.err" </dev/null &
+  : >"$log" # it is read before the server may have opened it
+  "$@" >>"$log" 2>"$work/$name.err" </dev/null &
   pids+=($!)
   local pid=$! deadline=$((SECONDS + 30))
   addr=
