@@ -1,0 +1,167 @@
+package cold
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+)
+
+// Config is what a Cache needs.
+type Config struct {
+	FS       vfs.FS
+	Dir      string // of its own; created when missing
+	Store    objstore.Store
+	Logger   *slog.Logger          // nil: discarded
+	Registry prometheus.Registerer // nil: not registered
+
+	MaxBytes    int64         // of chunk files, 0 = 1 GiB
+	IndexBytes  int64         // of indexes in memory, 0 = 64 MiB
+	AheadBytes  int64         // of read-ahead of all readers, 0 = 128 MiB
+	Concurrency int           // requests in flight, 0 = 16
+	Timeout     time.Duration // of one request, 0 = 30 s
+}
+
+// Validate checks the fields and sets defaults.
+func (c *Config) Validate() error {
+	if c.FS == nil || c.Store == nil || c.Dir == "" {
+		return errcode.New(errcode.InvalidArgument, "cold cache: FS, Dir and Store are needed")
+	}
+	if c.MaxBytes < 0 || c.IndexBytes < 0 || c.AheadBytes < 0 || c.Concurrency < 0 || c.Timeout < 0 {
+		return errcode.New(errcode.InvalidArgument, "cold cache: negative bounds: %d, %d, %d bytes, concurrency %d, timeout %s",
+			c.MaxBytes, c.IndexBytes, c.AheadBytes, c.Concurrency, c.Timeout)
+	}
+	setDefault(&c.MaxBytes, 1<<30)
+	setDefault(&c.IndexBytes, 64<<20)
+	setDefault(&c.AheadBytes, 128<<20)
+	setDefault(&c.Concurrency, 16)
+	setDefault(&c.Timeout, 30*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+func setDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// writeQueue is how many chunks may wait for the disk. Above it a chunk is
+// served and not kept.
+const writeQueue = 32
+
+// Cache reads archived segments. All methods are safe for concurrent use.
+type Cache struct {
+	cfg     Config
+	store   objstore.Store
+	disk    *disk
+	indexes *indexes
+	metrics *metrics
+
+	ctx     context.Context // of downloads; ended by Close
+	cancel  context.CancelFunc
+	slots   chan struct{} // capacity Concurrency: a token for each request in flight
+	writes  chan write    // capacity writeQueue
+	stopped chan struct{} // closed when the writer has ended
+	ahead   atomic.Int64  // bytes of read-ahead
+
+	mu struct {
+		sync.Mutex
+		closed  bool
+		flights map[chunkID]*flight
+		running sync.WaitGroup // downloads; Add only while not closed
+	}
+}
+
+// write is a downloaded chunk on its way to disk.
+type write struct {
+	id     chunkID
+	n      uint32
+	flight *flight
+}
+
+// New opens the cache with what its directory holds.
+func New(cfg Config) (*Cache, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	d, err := openDisk(cfg.FS, cfg.Dir, cfg.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cache{
+		cfg: cfg, store: cfg.Store, disk: d, indexes: newIndexes(cfg.IndexBytes),
+		slots: make(chan struct{}, cfg.Concurrency), writes: make(chan write, writeQueue), stopped: make(chan struct{}),
+	}
+	c.mu.flights = make(map[chunkID]*flight)
+	c.ctx, c.cancel = context.WithCancel(objstore.WithCause(context.Background(), objstore.CauseRead))
+	c.metrics = newMetrics(c, cfg.Registry)
+	go c.writer()
+	return c, nil
+}
+
+// Close ends downloads, writes what has arrived and waits. Readers that are
+// still in use get Closed.
+func (c *Cache) Close() error {
+	c.mu.Lock()
+	if c.mu.closed {
+		c.mu.Unlock()
+		<-c.stopped
+		return nil
+	}
+	c.mu.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	c.mu.running.Wait()
+	close(c.writes)
+	<-c.stopped
+	c.metrics.close()
+	return nil
+}
+
+// writer brings downloaded chunks to disk, one after the other.
+func (c *Cache) writer() {
+	defer close(c.stopped)
+	failed := false
+	for w := range c.writes {
+		if w.flight.bad.Load() {
+			continue // forgotten already
+		}
+		err := c.disk.put(w.id, w.n, w.flight.data)
+		if err != nil {
+			c.metrics.unkept.Inc()
+			if !failed { // once for a disk that stays full
+				c.cfg.Logger.Warn("archived chunk is not kept on disk", "err", err)
+			}
+		}
+		failed = err != nil
+		// From here on the file answers for it; until now the flight did, so
+		// that nobody downloads it again in between.
+		c.land(w.id, w.flight)
+	}
+}
+
+// Usage returns the number of chunk files and their bytes.
+func (c *Cache) Usage() (chunks int, bytes int64) { return c.disk.usage() }
+
+// Open returns a reader of the segment. It fetches the index, with one request,
+// unless that is in memory. Errors: Gone, ArchiveUnavailable, Corrupt,
+// UnsupportedVersion, Closed, and ctx's.
+func (c *Cache) Open(ctx context.Context, seg manifest.Segment) (*Reader, error) {
+	x, err := c.index(ctx, seg)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{cache: c, seg: seg, key: seg.Key(), index: x}, nil
+}
