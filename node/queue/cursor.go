@@ -148,7 +148,7 @@ func (c *cursor) take(now int64) *rec {
 		r.attempt++
 	}
 	r.expiry = now + c.visibility
-	c.lease(r, r.expiry)
+	c.lease(r, r.expiry, now)
 	c.g.e.metrics.delivered.Inc()
 	return r
 }
@@ -165,16 +165,10 @@ func (c *cursor) track(off int64) *rec {
 }
 
 // lease makes r, which is in no heap or wheel, a lease until deadline.
-func (c *cursor) lease(r *rec, deadline int64) {
+func (c *cursor) lease(r *rec, deadline, now int64) {
 	r.state, r.open = leased, false
 	c.inFlight++
-	c.arm(r, deadline)
-}
-
-// arm puts r into the wheel, to fire at or just after deadline.
-func (c *cursor) arm(r *rec, deadline int64) {
-	r.deadline = deadline
-	c.g.arm(r)
+	c.g.arm(r, deadline, now)
 }
 
 // lift takes r out of whatever its state has it in.
@@ -197,7 +191,7 @@ func (c *cursor) giveBack(r *rec, due, now int64) {
 	if due > now {
 		r.state = delayed
 		c.delayed++
-		c.arm(r, due)
+		c.g.arm(r, due, now)
 		return
 	}
 	r.state = ready

@@ -147,14 +147,15 @@ func (g *group) stage(c *cursor, ops []byte) (uint64, error) {
 	return lsn, nil
 }
 
-// arm puts r into the wheel at its deadline and sees that the alarm rings.
-func (g *group) arm(r *rec) {
+// arm puts r into the wheel, to fire at deadline or in the millisecond after
+// it, and sees that the alarm rings.
+func (g *group) arm(r *rec, deadline, now int64) {
 	if g.wheel.n == 0 {
 		// An empty wheel is not moved on by the alarm; a stale present would
 		// only cost extra turns, and is brought up here where it is free.
-		g.wheel.now = max(g.wheel.now, g.e.tickAt(g.e.clock()))
+		g.wheel.now = max(g.wheel.now, g.e.tickAt(now))
 	}
-	r.tick = g.e.tickAfter(r.deadline)
+	r.deadline, r.tick = deadline, g.e.tickAfter(deadline)
 	g.wakeAt(g.wheel.add(r))
 }
 

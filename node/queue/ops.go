@@ -26,12 +26,13 @@ const (
 	opDelete opKind = 4 // the group is deleted
 	opSkip   opKind = 5 // from, count: proven unreadable or missing, counts as settled
 	opExtend opKind = 6 // offset, attempt, expiry us, deadline us: the lease is valid until the deadline
+	opCut    opKind = 7 // end: what was known of offsets from there on is forgotten, the log ended there
 )
 
 // op is one operation, decoded.
 type op struct {
 	kind     opKind
-	from, to int64  // settle, skip: the range; return, extend: from is the offset; seek: from is the target
+	from, to int64  // settle, skip: the range; return, extend: from is the offset; seek, cut: from is the target
 	attempts uint32 // return, extend
 	dueMS    int64  // return
 	expiry   int64  // extend, microseconds
@@ -56,6 +57,10 @@ func appendReturn(b []byte, offset int64, attempts uint32, dueMS int64) []byte {
 
 func appendSeek(b []byte, to int64) []byte {
 	return binary.AppendUvarint(append(beginOps(b), byte(opSeek)), uint64(to))
+}
+
+func appendCut(b []byte, end int64) []byte {
+	return binary.AppendUvarint(append(beginOps(b), byte(opCut)), uint64(end))
 }
 
 func appendDelete(b []byte) []byte { return append(beginOps(b), byte(opDelete)) }
@@ -90,7 +95,7 @@ func decodeOps(b []byte, fn func(op) error) error {
 			o.to = d.end(o.from)
 		case opReturn:
 			o.from, o.attempts, o.dueMS = d.offset(), d.uint32(), d.offset()
-		case opSeek:
+		case opSeek, opCut:
 			o.from = d.offset()
 		case opDelete:
 		case opExtend:

@@ -21,6 +21,7 @@ type partition struct {
 		cfg     PartitionConfig // Start and HighWatermark as they are now
 		gaps    spans           // at or above Start
 		cursors []*cursor       // by group name
+		lsn     uint64          // highest staged for groups that are deleted
 	}
 }
 
@@ -152,6 +153,13 @@ func (p *partition) clamp(c *cursor) {
 		return
 	}
 	p.e.metrics.clamped.Inc()
+	// The offsets from here on will be given to other records. A later replay
+	// of the old entries must not settle those.
+	c.g.scratch = appendCut(c.g.scratch[:0], end)
+	if _, err := c.g.stage(c, c.g.scratch); err != nil {
+		p.e.opt.Logger.Error("the journal refused that a group was cut to the end of the log; a restart before the next checkpoint may take new records for settled ones",
+			"partition", p.id.String(), "group", c.g.name, "log_end", end, "error", err)
+	}
 	p.e.opt.Logger.Warn("a group was ahead of the log and stands at its end now; records that were settled and lost are not delivered again, new ones are",
 		"partition", p.id.String(), "group", c.g.name, "committed", was, "log_end", end)
 }

@@ -10,7 +10,9 @@ import (
 // the LSN of the states that Attach was given. Entries that the states hold
 // already change nothing in the end: settled stays settled, delivery counts
 // only rise, and a seek or a delete that is replayed is followed by all that
-// came after it. Without seeks and deletes the order does not matter either.
+// came after it. (What is not journaled can be lost on the way: the count of a
+// lease that was open at the snapshot, when a seek before it is replayed.)
+// Without seeks and deletes the order does not matter either.
 //
 // An entry is applied whole or, when it does not decode, not at all.
 func (e *Engine) Apply(id broker.PartitionID, name string, ops []byte) error {
@@ -54,6 +56,8 @@ func (c *cursor) apply(o op, start, now int64) {
 		c.applyExtend(o)
 	case opSeek:
 		c.reset(o.from)
+	case opCut:
+		c.clampTo(o.from)
 	case opDelete:
 		// The name starts over from here on; what is journaled for it later
 		// belongs to a new group.

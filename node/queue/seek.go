@@ -130,6 +130,9 @@ func (t *topic) remove(g *group) {
 	for _, p := range t.partitions {
 		p.mu.Lock()
 		if i, ok := p.search(g.name); ok {
+			g.mu.Lock()
+			p.mu.lsn = max(p.mu.lsn, p.mu.cursors[i].lsn) // a snapshot shows the deletion
+			g.mu.Unlock()
 			p.mu.cursors = slices.Delete(p.mu.cursors, i, i+1)
 		}
 		p.mu.Unlock()

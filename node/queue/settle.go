@@ -95,7 +95,7 @@ func (e *Engine) Extend(topic broker.TopicID, group, receipt string, d time.Dura
 			c.lift(r)
 		}
 		r.attempt, r.expiry = h.attempt, h.expiry
-		c.lease(r, deadline)
+		c.lease(r, deadline, now)
 		e.metrics.extended.Inc()
 		g.refresh(c)
 		return nil
@@ -291,7 +291,11 @@ func (e *Engine) Release(deliveries ...Delivery) {
 			n++
 		}
 		if g := deliveries[0].g; g != nil {
-			g.release(deliveries[:n])
+			// By name: the group may have been deleted, or detached and
+			// attached again, since.
+			if g, err := e.group(g.topic, g.name, false); err == nil {
+				g.release(deliveries[:n])
+			}
 		}
 		deliveries = deliveries[n:]
 	}

@@ -26,6 +26,7 @@ func (e *Engine) Snapshot(id broker.PartitionID) (states []State, lsn uint64) {
 		defer c.g.mu.Unlock()
 	}
 	now := e.clock()
+	lsn = p.mu.lsn
 	for _, c := range p.mu.cursors {
 		lsn = max(lsn, c.lsn)
 		if !c.blank() {
