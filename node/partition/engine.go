@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/segment"
 )
 
 // retryAfter is what a caller at a bound of the engine is told to wait.
@@ -53,8 +54,8 @@ func New(opts Options) (*Engine, error) {
 	if opts.FS == nil || opts.Dir == "" || opts.State == nil {
 		return nil, errcode.New(errcode.Internal, "partition engine: FS, Dir and State are required")
 	}
-	if err := opts.FS.MkdirAll(opts.Dir, 0o755); err != nil {
-		return nil, errcode.Wrap(errcode.Storage, err, "create %s", opts.Dir)
+	if err := segment.MakeDir(opts.FS, opts.FS.PathDir(opts.Dir), opts.Dir); err != nil {
+		return nil, err
 	}
 	e := &Engine{
 		opts:     opts,

@@ -195,3 +195,29 @@ func (p *Partition) Stats() Stats {
 	}
 	return s
 }
+
+// UnarchivedFrom is the LSN of the oldest commit of this log whose records the
+// archive's chain does not hold; ok is false when there is none.
+func (p *Partition) UnarchivedFrom() (lsn uint64, ok bool) {
+	low := func(v uint64) {
+		if v > 0 && (!ok || v < lsn) {
+			lsn, ok = v, true
+		}
+	}
+	p.files.RLock()
+	for i := range p.files.sealed {
+		if s := &p.files.sealed[i]; !s.Archived {
+			low(s.FirstLSN)
+		}
+	}
+	if p.files.active != nil {
+		low(p.files.meta.FirstLSN)
+	}
+	p.files.RUnlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := &p.mu.tail; t.flushed < len(t.batches) {
+		low(t.batches[t.flushed].lsn)
+	}
+	return lsn, ok
+}

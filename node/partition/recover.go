@@ -235,11 +235,24 @@ func (e *Engine) replayBase(b frame.Base) error {
 	if p := e.Get(b.Partition); p != nil {
 		return nil // the local state holds at least the base
 	}
-	p := e.newPartition(b.Partition, state.Partition{
-		Generation: b.Generation, PreviousEnd: b.PreviousEnd, Start: b.Start, Flushed: b.End,
-	})
+	entry := baseEntry(b)
+	p := e.newPartition(b.Partition, entry.Partition)
 	e.dirty.add(p)
-	return segment.MakeDir(e.opts.FS, e.opts.Dir, p.dir)
+	if err := segment.MakeDir(e.opts.FS, e.opts.Dir, p.dir); err != nil {
+		return err
+	}
+	// Files may have been written before the first checkpoint.
+	if err := p.openFiles(&entry); err != nil {
+		p.refuse(err)
+	}
+	return nil
+}
+
+// baseEntry is the durable state of a partition that begins with b.
+func baseEntry(b frame.Base) state.Entry {
+	return state.Entry{ID: b.Partition, Partition: state.Partition{
+		Generation: b.Generation, PreviousEnd: b.PreviousEnd, Start: b.Start, Flushed: b.End, ArchivedEnd: b.ChainEnd,
+	}}
 }
 
 func (e *Engine) replayCommit(f wal.Frame) error {
@@ -313,10 +326,7 @@ func (e *Engine) Create(ctx context.Context, bases []frame.Base) error {
 		frame.PutBase(slot.Body, b)
 		slot.Done()
 		lsn = slot.LSN
-		p := e.newPartition(b.Partition, state.Partition{
-			Generation: b.Generation, PreviousEnd: b.PreviousEnd, Start: b.Start, Flushed: b.End,
-		})
-		e.dirty.add(p)
+		e.dirty.add(e.newPartition(b.Partition, baseEntry(b).Partition))
 	}
 	if lsn == 0 {
 		return nil

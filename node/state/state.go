@@ -73,6 +73,9 @@ type DB struct {
 // Open opens or creates the database in dir. A directory that another process
 // has open is refused by Pebble's lock.
 func Open(fs vfs.FS, dir string, logger *slog.Logger) (*DB, error) {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
 	db, err := pebble.Open(dir, &pebble.Options{
 		FS:           fs,
 		Logger:       pebbleLogger{logger},

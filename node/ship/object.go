@@ -1,0 +1,210 @@
+package ship
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"hash/crc32"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+)
+
+// shipOnce puts one object of what is durable, checks the fence and moves the
+// mark. more says that there may be more to ship at once.
+func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
+	run, err := s.opts.Log.ReadGroups(s.next, s.opts.ObjectBytes)
+	if err != nil {
+		return false, err
+	}
+	if run.Next <= s.next {
+		return false, s.checkFenceNow(ctx)
+	}
+	data, err := archive.EncodeWAL(run)
+	if err != nil {
+		return false, err
+	}
+	key := manifest.WALKey(s.opts.Node, s.opts.Incarnation, run.First, run.Next)
+	start := s.opts.Now()
+	if err := put(ctx, s.opts.Store, key, data); errcode.Is(err, errcode.Exists) {
+		// An earlier answer was lost, or another copy of this directory runs.
+		if err := s.compare(ctx, key); err != nil {
+			return false, err
+		}
+	} else if err != nil {
+		return false, err
+	}
+	if err := s.checkFence(ctx); err != nil {
+		return false, err
+	}
+	s.next = run.Next
+	s.stateBytes += int64(len(data))
+	s.confirm(run.Next - 1)
+	s.metrics.objects.Inc()
+	s.metrics.bytes.Add(float64(len(data)))
+	s.metrics.seconds.Observe(s.opts.Now().Sub(start).Seconds())
+	return run.Next <= s.opts.Log.Durable() && len(data) >= s.opts.ObjectBytes/8, nil
+}
+
+// checkFenceNow is the check of an idle node, and of a waiter that needs one
+// after an export.
+func (s *Shipper) checkFenceNow(ctx context.Context) error {
+	if err := s.checkFence(ctx); err != nil {
+		return err
+	}
+	if err := s.checkLaterCluster(ctx); err != nil {
+		return err
+	}
+	s.confirm(s.next - 1)
+	return nil
+}
+
+// confirm moves the shipped mark after a fence check.
+func (s *Shipper) confirm(lsn uint64) {
+	s.mu.Lock()
+	moved := lsn > s.mu.shipped
+	s.mu.shipped = max(s.mu.shipped, lsn)
+	s.mu.checks++
+	s.mu.behind = time.Time{}
+	if s.opts.Log.Durable() > lsn {
+		s.mu.behind = s.opts.Now()
+	}
+	s.broadcastLocked()
+	s.mu.Unlock()
+	if moved {
+		s.opts.Log.Hold(holdName, lsn+1)
+		if s.opts.OnShipped != nil {
+			s.opts.OnShipped(lsn)
+		}
+	}
+}
+
+func put(ctx context.Context, store objstore.Store, key string, data []byte) error {
+	sum, crc := sha256.Sum256(data), crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
+	return store.Put(ctx, key, bytes.NewReader(data), int64(len(data)), objstore.PutOptions{CreateOnly: true, SHA256: &sum, CRC32C: &crc})
+}
+
+func jitter(d time.Duration) time.Duration {
+	if d <= 0 {
+		return 0
+	}
+	return rand.N(d)
+}
+
+// stateIfDue writes a state object when enough was shipped since the last one,
+// or force says so.
+func (s *Shipper) stateIfDue(ctx context.Context, force bool) error {
+	if s.opts.States == nil || s.next-1 <= s.stateLSN {
+		return nil
+	}
+	if !force && s.stateBytes < s.opts.StateBytes && s.opts.Now().Sub(s.stateAt) < s.opts.StateInterval {
+		return nil
+	}
+	st, err := s.opts.States.Capture()
+	if err != nil {
+		return err
+	}
+	st.Node, st.Incarnation, st.TimeMS = s.opts.Node, s.opts.Incarnation, s.opts.Now().UnixMilli()
+	// What the state knows has to be in the archive before the state is: a
+	// position must never be ahead of the records (I16).
+	for s.next <= st.LSN {
+		more, err := s.shipOnce(ctx)
+		if err != nil {
+			return err
+		}
+		if !more && s.next <= st.LSN {
+			if !waitDurable(ctx, s.opts.Log, st.LSN) {
+				return ctx.Err()
+			}
+		}
+	}
+	data, err := archive.EncodeState(st)
+	if err != nil {
+		return err
+	}
+	err = put(ctx, s.opts.Store, manifest.StateKey(s.opts.Node, s.opts.Incarnation, st.LSN), data)
+	if err != nil && !errcode.Is(err, errcode.Exists) {
+		return err
+	}
+	s.stateBytes, s.stateAt, s.stateLSN = 0, s.opts.Now(), st.LSN
+	s.metrics.states.Inc()
+	return nil
+}
+
+func waitDurable(ctx context.Context, log Log, lsn uint64) bool {
+	for {
+		changed := log.DurableChanged()
+		if log.Durable() >= lsn {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changed:
+		}
+	}
+}
+
+// runExport keeps the newest metadata in the archive.
+func (s *Shipper) runExport(ctx context.Context) error {
+	backoff := time.Duration(0)
+	for {
+		changed := s.opts.Metadata.Changed()
+		err := s.exportOnce(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			s.metrics.errors.Inc()
+			backoff = min(max(2*backoff, firstBackoff), maxBackoff)
+			if !sleep(ctx, backoff/2+jitter(backoff/2)) {
+				return nil
+			}
+			continue
+		}
+		backoff = 0
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-s.exportKick:
+		}
+		if s.Fenced() != nil {
+			<-ctx.Done()
+			return nil
+		}
+	}
+}
+
+// exportOnce puts the metadata as it is now, unless the archive has it.
+func (s *Shipper) exportOnce(ctx context.Context) error {
+	index, data, err := s.opts.Metadata.Export()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	known := s.mu.exported >= index && index > 0
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	packed, err := archive.Pack(data)
+	if err != nil {
+		return err
+	}
+	// Never overwritten: an index names one state, so an object that exists is this one.
+	err = put(ctx, s.opts.Store, manifest.MetaKey(s.opts.ClusterGeneration, index), packed)
+	if err != nil && !errcode.Is(err, errcode.Exists) {
+		return err
+	}
+	s.mu.Lock()
+	s.mu.exported = max(s.mu.exported, index)
+	s.broadcastLocked()
+	s.mu.Unlock()
+	s.metrics.exports.Inc()
+	return nil
+}

@@ -1,0 +1,243 @@
+package ship
+
+import (
+	"bytes"
+	"context"
+	"io"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+	"github.com/tidemark-mq/tidemark/wal"
+)
+
+// smallObject bounds what is read of claims, OPEN and FENCE.
+const smallObject = 64 << 10
+
+// register makes sure that this cluster holds the archive, announces the
+// incarnation, looks for a later cluster generation, and finds where shipping
+// goes on. The order matters: a take-over claims first and lists incarnations
+// then, so an OPEN that it does not list was created after its claim, and the
+// look for a claim that follows finds it.
+func (s *Shipper) register(ctx context.Context) error {
+	if err := CheckClaim(ctx, s.opts.Store, s.opts.ClusterID, s.opts.ClusterGeneration); err != nil {
+		if errcode.Is(err, errcode.Conflict) || errcode.Is(err, errcode.Fenced) {
+			return s.fence(err)
+		}
+		return err
+	}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	if err := s.checkLaterCluster(ctx); err != nil {
+		return err
+	}
+	if err := s.checkFence(ctx); err != nil {
+		return err
+	}
+	return s.findEnd(ctx)
+}
+
+// open creates OPEN; an OPEN that is there already was created by this
+// directory before a restart, or by a copy of it.
+func (s *Shipper) open(ctx context.Context) error {
+	o := archive.Open{
+		Node: s.opts.Node, Incarnation: s.opts.Incarnation, ClusterGeneration: s.opts.ClusterGeneration,
+		FirstLSN: s.opts.FirstLSN, TimeMS: s.opts.Now().UnixMilli(),
+	}
+	err := create(ctx, s.opts.Store, manifest.WALOpenKey(s.opts.Node, s.opts.Incarnation), o.Encode())
+	if err == nil || errcode.Is(err, errcode.Exists) {
+		return nil
+	}
+	return err
+}
+
+// CheckClaim creates the claim of a first cluster generation, or checks that
+// the one that stands is of this cluster. Conflict: the archive belongs to
+// another cluster; Fenced: to a later generation of this one.
+func CheckClaim(ctx context.Context, store objstore.Store, clusterID string, generation uint64) error {
+	key := manifest.ClusterKey(generation)
+	data, err := ReadSmall(ctx, store, key)
+	if errcode.Is(err, errcode.NotFound) && generation == 1 {
+		claim := archive.Claim{ClusterID: clusterID, Generation: 1}
+		if err = create(ctx, store, key, claim.Encode()); err == nil {
+			return nil
+		}
+		if !errcode.Is(err, errcode.Exists) {
+			return err
+		}
+		data, err = ReadSmall(ctx, store, key)
+	}
+	if errcode.Is(err, errcode.NotFound) {
+		return errcode.New(errcode.Conflict, "archive %s has no claim of cluster generation %d: it is not the archive of this data directory; check --archive", store.Capabilities().URL, generation)
+	}
+	if err != nil {
+		return err
+	}
+	claim, err := archive.DecodeClaim(data)
+	if err != nil {
+		return errcode.Wrap(errcode.Corrupt, err, "read %s", key)
+	}
+	if claim.ClusterID != clusterID {
+		return errcode.New(errcode.Conflict, "archive %s belongs to cluster %s, this data directory to cluster %s: give each cluster a prefix of its own, or use tidemark restore", store.Capabilities().URL, claim.ClusterID, clusterID)
+	}
+	return nil
+}
+
+// checkLaterCluster fences this incarnation when somebody took the cluster over.
+func (s *Shipper) checkLaterCluster(ctx context.Context) error {
+	data, err := ReadSmall(ctx, s.opts.Store, manifest.ClusterKey(s.opts.ClusterGeneration+1))
+	switch {
+	case errcode.Is(err, errcode.NotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	by := "another node"
+	if claim, err := archive.DecodeClaim(data); err == nil && claim.Node != "" {
+		by = "node " + claim.Node
+	}
+	return s.fence(errcode.New(errcode.Fenced, "the cluster was taken over by %s (cluster generation %d): this node serves no more; send requests to the new cluster", by, s.opts.ClusterGeneration+1))
+}
+
+// checkFence fails with Fenced when FENCE stands, and with the store's error
+// when nobody can tell: absent is only what the store calls absent.
+func (s *Shipper) checkFence(ctx context.Context) error {
+	_, err := ReadSmall(ctx, s.opts.Store, manifest.WALFenceKey(s.opts.Node, s.opts.Incarnation))
+	switch {
+	case errcode.Is(err, errcode.NotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := s.checkLaterCluster(ctx); err != nil {
+		return err
+	}
+	return s.fence(errcode.New(errcode.Fenced, "the archive fenced this node's incarnation %016x: this node serves no more; send requests to the new owner", s.opts.Incarnation))
+}
+
+// findEnd lists what is shipped from the known mark on, once, and goes on at
+// the contiguous end.
+func (s *Shipper) findEnd(ctx context.Context) error {
+	prefix := manifest.WALPrefix(s.opts.Node, s.opts.Incarnation)
+	after := ""
+	if s.next > 1 {
+		// The known mark is the end of an object, and objects are named by
+		// their first LSN: the list begins with the one that follows it.
+		after = manifest.WALKey(s.opts.Node, s.opts.Incarnation, s.next-1, s.next-1)
+	}
+	end, last := s.next, manifest.Key{}
+	for {
+		page, err := s.opts.Store.List(ctx, prefix, after, 0)
+		if err != nil {
+			return err
+		}
+		for _, o := range page.Objects {
+			after = o.Key
+			k, err := manifest.ParseKey(o.Key)
+			if err != nil || k.Kind != manifest.KindWAL || k.First > end || k.End <= end {
+				continue
+			}
+			end, last = k.End, k
+		}
+		if !page.More || len(page.Objects) == 0 {
+			break
+		}
+	}
+	if end > s.opts.Log.NextLSN() {
+		return s.fence(s.older("the archive holds its log up to frame %d, the directory ends at %d", end-1, s.opts.Log.NextLSN()-1))
+	}
+	if last.Kind == manifest.KindWAL {
+		if err := s.compare(ctx, last.String()); err != nil {
+			return err
+		}
+	}
+	s.next = end
+	s.confirm(end - 1)
+	return nil
+}
+
+// older is the error of a directory that is a copy from before: going on would
+// give offsets a second meaning.
+func (s *Shipper) older(format string, args ...any) error {
+	return errcode.New(errcode.Fenced, "data directory is older than the archive of incarnation %016x: "+format+"; restore it with tidemark restore, do not start an old copy", append([]any{s.opts.Incarnation}, args...)...)
+}
+
+// compare checks that a shipped object has the frames that this log has.
+func (s *Shipper) compare(ctx context.Context, key string) error {
+	data, err := readAll(ctx, s.opts.Store, key, int64(s.opts.ObjectBytes)*4)
+	if err != nil {
+		return err
+	}
+	object, err := archive.DecodeWAL(data)
+	if err != nil {
+		return errcode.Wrap(errcode.Corrupt, err, "read %s", key)
+	}
+	local, err := s.frames(object.First, object.Next)
+	if errcode.Is(err, errcode.Gone) {
+		return nil // recycled here: nothing to compare with, and nothing is overwritten
+	}
+	if err != nil {
+		return err
+	}
+	return object.Each(func(f wal.Frame) error {
+		want, ok := local[f.LSN]
+		if ok && (want.Kind != f.Kind || !bytes.Equal(want.Body, f.Body)) {
+			return s.fence(s.older("frame %d differs from the one in %s", f.LSN, key))
+		}
+		return nil
+	})
+}
+
+// frames reads the local frames of [first, next).
+func (s *Shipper) frames(first, next uint64) (map[uint64]wal.Frame, error) {
+	out := make(map[uint64]wal.Frame)
+	for at := first; at < next; {
+		run, err := s.opts.Log.ReadGroups(at, s.opts.ObjectBytes)
+		if err != nil {
+			return nil, err
+		}
+		if run.Next <= at {
+			return out, nil
+		}
+		for _, g := range run.Groups {
+			err := wal.ForEachFrame(g, run.Salt, func(f wal.Frame) error {
+				if f.LSN >= first && f.LSN < next {
+					out[f.LSN] = f
+				}
+				return nil
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+		at = run.Next
+	}
+	return out, nil
+}
+
+func create(ctx context.Context, store objstore.Store, key string, data []byte) error {
+	return store.Put(ctx, key, bytes.NewReader(data), int64(len(data)), objstore.PutOptions{CreateOnly: true})
+}
+
+// ReadSmall reads an object of at most 64 KiB.
+func ReadSmall(ctx context.Context, store objstore.Store, key string) ([]byte, error) {
+	return readAll(ctx, store, key, smallObject)
+}
+
+func readAll(ctx context.Context, store objstore.Store, key string, limit int64) ([]byte, error) {
+	body, info, err := store.Get(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }() // read-only
+	if info.Size > limit {
+		return nil, errcode.New(errcode.Corrupt, "object %s has %d bytes, at most %d make sense", key, info.Size, limit)
+	}
+	data, err := io.ReadAll(io.LimitReader(body, limit+1))
+	if err != nil {
+		return nil, errcode.Wrap(errcode.Transient, err, "read %s", key)
+	}
+	return data, nil
+}

@@ -1,0 +1,367 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+	"github.com/tidemark-mq/tidemark/wal"
+)
+
+// Defaults of Options.
+const (
+	DefaultInterval      = time.Second
+	DefaultStateInterval = 10 * time.Minute
+	DefaultStateBytes    = 256 << 20
+	DefaultObjectBytes   = 32 << 20
+)
+
+const (
+	coalesce     = 100 * time.Millisecond // shortest distance of ships that an ack=archived asks for
+	idleCheck    = 10 * time.Second       // distance of fence checks when nothing is shipped
+	firstBackoff = 200 * time.Millisecond
+	maxBackoff   = 15 * time.Second
+)
+
+// Log is what the shipper needs of the WAL; *wal.Log is one.
+type Log interface {
+	ReadGroups(from uint64, maxBytes int) (wal.GroupRun, error)
+	Durable() uint64
+	DurableChanged() <-chan struct{}
+	NextLSN() uint64
+	Hold(reader string, next uint64)
+}
+
+// Metadata exports what a restore needs beside records and positions.
+type Metadata interface {
+	// Changed returns a channel that is closed at the next change.
+	Changed() <-chan struct{}
+	// Export returns the state and its Raft index.
+	Export() (index uint64, data []byte, err error)
+}
+
+// States captures the node for a state object. The capture may hold what is
+// not durable yet: the shipper puts it only after its LSN was shipped.
+type States interface {
+	Capture() (*archive.State, error)
+}
+
+// Options configures a Shipper.
+type Options struct {
+	Store             objstore.Store
+	Log               Log
+	Metadata          Metadata
+	States            States
+	Node              string
+	Incarnation       uint64
+	ClusterGeneration uint64
+	ClusterID         string
+	FirstLSN          uint64 // of the incarnation
+	Shipped           uint64 // known from before; the archive may hold more
+
+	Interval      time.Duration
+	StateInterval time.Duration
+	StateBytes    int64
+	ObjectBytes   int
+
+	// OnShipped is called after the mark moved.
+	OnShipped func(lsn uint64)
+	// OnFenced is called once when this incarnation must not ship any more.
+	OnFenced func(error)
+
+	Now        func() time.Time
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Status is what an operator asks.
+type Status struct {
+	Shipped   uint64
+	Durable   uint64
+	RPO       time.Duration // age of the oldest durable frame that is not shipped, 0 = none
+	Exported  uint64        // Raft index of the newest export
+	LastError string        // of the last try, "" when it worked
+	Fenced    bool
+}
+
+// Shipper ships one incarnation's log.
+type Shipper struct {
+	opts       Options
+	metrics    *metrics
+	kick       chan struct{} // capacity 1: an ack=archived waits
+	exportKick chan struct{} // capacity 1
+
+	mu struct {
+		sync.Mutex
+		shipped  uint64 // objects up to here are put and confirmed
+		checks   uint64 // confirmed fence checks so far
+		exported uint64
+		behind   time.Time // since when something durable is not shipped; zero = nothing is
+		fenced   error
+		lastErr  string
+		changed  chan struct{} // closed at every change of the above
+		waiting  int
+	}
+
+	// Of the shipping goroutine.
+	registered bool
+	next       uint64 // first LSN that is not put
+	stateBytes int64  // shipped since the last state object
+	stateAt    time.Time
+	stateLSN   uint64
+}
+
+// New returns a Shipper; Run makes it work.
+func New(o Options) *Shipper {
+	if o.Interval == 0 {
+		o.Interval = DefaultInterval
+	}
+	if o.StateInterval == 0 {
+		o.StateInterval = DefaultStateInterval
+	}
+	if o.StateBytes == 0 {
+		o.StateBytes = DefaultStateBytes
+	}
+	if o.ObjectBytes == 0 {
+		o.ObjectBytes = DefaultObjectBytes
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Shipper{opts: o, kick: make(chan struct{}, 1), exportKick: make(chan struct{}, 1), next: max(o.Shipped+1, o.FirstLSN), stateAt: o.Now()}
+	s.mu.shipped = s.next - 1
+	s.mu.changed = make(chan struct{})
+	s.metrics = newMetrics(o.Registerer, s)
+	o.Log.Hold(holdName, s.next)
+	return s
+}
+
+const holdName = "ship"
+
+// Run ships until ctx ends.
+func (s *Shipper) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.runShip(ctx) })
+	g.Go(func() error { return s.runExport(ctx) })
+	return g.Wait()
+}
+
+func (s *Shipper) runShip(ctx context.Context) error {
+	backoff := time.Duration(0)
+	for {
+		err := s.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case s.Fenced() != nil:
+			<-ctx.Done()
+			return nil
+		case err != nil:
+			s.note(err)
+			backoff = min(max(2*backoff, firstBackoff), maxBackoff)
+			if !sleep(ctx, backoff/2+jitter(backoff/2)) {
+				return nil
+			}
+			continue
+		}
+		s.note(nil)
+		backoff = 0
+		if !s.wait(ctx) {
+			return nil
+		}
+	}
+}
+
+// step registers the incarnation if that has not happened yet, ships what is
+// durable, and writes a state object when one is due.
+func (s *Shipper) step(ctx context.Context) error {
+	if !s.registered {
+		if err := s.register(ctx); err != nil {
+			return err
+		}
+		s.registered = true
+	}
+	for {
+		more, err := s.shipOnce(ctx)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+	}
+	return s.stateIfDue(ctx, false)
+}
+
+// wait returns when there is something to ship or to check; false when ctx
+// ended.
+func (s *Shipper) wait(ctx context.Context) bool {
+	changed := s.opts.Log.DurableChanged()
+	timer := time.NewTimer(idleCheck)
+	defer timer.Stop()
+	if s.opts.Log.Durable() < s.next {
+		// Nothing new: sleep until something is durable, or the idle check.
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return true
+		case <-s.kick:
+			return sleep(ctx, coalesce)
+		case <-changed:
+			s.markBehind()
+		}
+	}
+	// Let a whole interval gather, unless somebody waits for an answer.
+	timer.Reset(s.opts.Interval)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	case <-s.kick:
+		return sleep(ctx, coalesce)
+	}
+}
+
+func (s *Shipper) markBehind() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.behind.IsZero() {
+		s.mu.behind = s.opts.Now()
+	}
+}
+
+// note records how the last try went; a repeated error is logged once.
+func (s *Shipper) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := ""
+	if err != nil {
+		text = err.Error()
+		s.metrics.errors.Inc()
+	}
+	switch {
+	case text != "" && s.mu.lastErr == "":
+		s.opts.Logger.Warn("shipping the log fails, records are safe on disk and go on waiting", "error", err)
+	case text == "" && s.mu.lastErr != "":
+		s.opts.Logger.Info("shipping the log works again")
+	}
+	s.mu.lastErr = text
+}
+
+// Fenced returns why this incarnation does not ship any more, or nil.
+func (s *Shipper) Fenced() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.fenced
+}
+
+func (s *Shipper) fence(err error) error {
+	s.mu.Lock()
+	first := s.mu.fenced == nil
+	if first {
+		s.mu.fenced = err
+		s.broadcastLocked()
+	}
+	s.mu.Unlock()
+	if first && s.opts.OnFenced != nil {
+		s.opts.OnFenced(err)
+	}
+	return err
+}
+
+func (s *Shipper) broadcastLocked() {
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
+}
+
+// Status returns what is known now. It does not block.
+func (s *Shipper) Status() Status {
+	durable := s.opts.Log.Durable()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Status{Shipped: s.mu.shipped, Durable: durable, Exported: s.mu.exported, LastError: s.mu.lastErr, Fenced: s.mu.fenced != nil}
+	if durable > s.mu.shipped && !s.mu.behind.IsZero() {
+		st.RPO = s.opts.Now().Sub(s.mu.behind)
+	}
+	return st
+}
+
+// WaitArchived returns nil when every frame up to lsn and the metadata of Raft
+// index metaIndex are in the archive, and the fence was absent after that. It
+// asks for a ship at once. Errors: Fenced, or NotConfirmed when ctx ends.
+func (s *Shipper) WaitArchived(ctx context.Context, lsn, metaIndex uint64) error {
+	s.mu.Lock()
+	s.mu.waiting++
+	checks := s.mu.checks
+	late := s.mu.exported < metaIndex // then only a fence check after the export counts
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.mu.waiting--
+		s.mu.Unlock()
+	}()
+	for {
+		s.mu.Lock()
+		changed := s.mu.changed
+		switch {
+		case s.mu.fenced != nil:
+			err := s.mu.fenced
+			s.mu.Unlock()
+			return err
+		case s.mu.exported < metaIndex:
+			checks = s.mu.checks
+			poke(s.exportKick)
+		case s.mu.shipped < lsn || late && s.mu.checks == checks:
+			poke(s.kick)
+		default:
+			s.mu.Unlock()
+			return nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return errcode.New(errcode.NotConfirmed, "the archive did not confirm in time; the record is durable on this node and will be shipped: %w", ctx.Err())
+		}
+	}
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// Finish ships everything that is durable now and writes a state object; a
+// stopping node calls it after Run has ended and appends have stopped.
+func (s *Shipper) Finish(ctx context.Context) error {
+	if err := s.Fenced(); err != nil {
+		return nil
+	}
+	return errors.Join(s.exportOnce(ctx), s.step(ctx), s.stateIfDue(ctx, true))
+}
