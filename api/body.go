@@ -14,6 +14,10 @@ import (
 // bodyStep is how much of a body must arrive within Limits.BodyStep.
 const bodyStep = 64 << 10
 
+// brokenLinger is how long a connection whose body stopped arriving is still
+// read, so that the answer reaches a client that sends on.
+const brokenLinger = 500 * time.Millisecond
+
 // readBody reads the whole body, at most limit bytes; what names it in
 // messages. The slice lives until the exchange ends and is never nil.
 //
@@ -118,6 +122,7 @@ func (x *exchange) charge(n int64) error {
 }
 
 func (x *exchange) bodyError(err error) error {
+	x.bodyBroken = true
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return errcode.New(errcode.Canceled, "the body stopped arriving: each %d bytes have %v; nothing was stored", bodyStep, x.s.limits.BodyStep)
@@ -137,8 +142,13 @@ func (x *exchange) giveUpBody() {
 	if x.bodyDone || r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody {
 		return
 	}
-	_ = http.NewResponseController(x.w).SetReadDeadline(deadlineIn(x.s.limits.LingerTime))
-	if r.ContentLength < 0 || r.ContentLength > bodyStep {
+	patience := x.s.limits.LingerTime
+	if x.bodyBroken {
+		// It has been waited for already; this is for the answer's way.
+		patience = min(patience, brokenLinger)
+	}
+	_ = http.NewResponseController(x.w).SetReadDeadline(deadlineIn(patience))
+	if x.bodyBroken || r.ContentLength < 0 || r.ContentLength > bodyStep {
 		x.Header()["Connection"] = connClose
 	}
 }

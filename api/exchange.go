@@ -38,7 +38,8 @@ type exchange struct {
 	status      int
 	in, out     int64
 	wroteHeader bool
-	bodyDone    bool
+	bodyDone    bool      // read to its end
+	bodyBroken  bool      // it stopped arriving, or is no body
 	charged     int64     // taken from the budget of large bodies
 	held        []*buffer // go back to their pool at the end
 	records     []NewRecord
