@@ -73,19 +73,6 @@ type LogSource interface {
 	OffsetForTime(ctx context.Context, topic string, partition uint32, ms int64) (int64, error)
 }
 
-// LogReader yields records in offset order. It is not safe for concurrent use.
-type LogReader interface {
-	// Next returns the next run of records, at least one, valid until the
-	// next call. io.EOF: the end that the request named is reached.
-	Next(ctx context.Context) ([]broker.Record, error)
-	// ResumeOffset is the offset to read from to go on after the last record
-	// that Next returned, or where the reader begins; never a gap's start.
-	ResumeOffset() int64
-	// Bounds are the partition's oldest offset and high watermark now.
-	Bounds() (oldest, highWatermark int64)
-	Close() error
-}
-
 // Operator answers about the node itself.
 type Operator interface {
 	// Readiness says whether the node serves data and metadata, and what is
@@ -108,6 +95,7 @@ type (
 	SettleAction   = broker.SettleAction
 	SettleRequest  = broker.SettleRequest
 	ReadRequest    = broker.ReadRequest
+	LogReader      = broker.LogReader
 	Readiness      = broker.Readiness
 )
 

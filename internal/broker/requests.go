@@ -1,0 +1,177 @@
+package broker
+
+import (
+	"context"
+	"time"
+)
+
+// The values that the HTTP plane and a node exchange. They stand here, below
+// both, so that neither knows the other.
+
+// Ack levels of a produce, weakest first.
+type Ack string
+
+// The ack levels.
+const (
+	AckDefault   Ack = ""          // the topic's default_ack
+	AckAccepted  Ack = "accepted"  // on stable storage of this node
+	AckCommitted Ack = "committed" // durable and visible at the owner
+	AckArchived  Ack = "archived"  // in the object store, with all that a restore needs
+)
+
+// TopicSpec are the settings a client gives for a new topic. Nil means the
+// default.
+type TopicSpec struct {
+	Name                    string  `json:"name"`
+	Partitions              *uint32 `json:"partitions,omitempty"`
+	RetentionMS             *int64  `json:"retention_ms,omitempty"`
+	RetentionBytes          *int64  `json:"retention_bytes,omitempty"`
+	LocalRetentionMS        *int64  `json:"local_retention_ms,omitempty"`
+	LocalRetentionBytes     *int64  `json:"local_retention_bytes,omitempty"`
+	VisibilityTimeoutMS     *int64  `json:"visibility_timeout_ms,omitempty"`
+	MaxInFlightPerPartition *int64  `json:"max_in_flight_per_partition,omitempty"`
+	MaxRecordBytes          *int64  `json:"max_record_bytes,omitempty"`
+	DefaultAck              *Ack    `json:"default_ack,omitempty"`
+	Failover                *string `json:"failover,omitempty"`    // "automatic" or "wait"
+	Compression             *string `json:"compression,omitempty"` // "zstd" or "none"
+}
+
+// TopicInfo describes one topic.
+type TopicInfo struct {
+	Name                    string           `json:"name"`
+	ID                      TopicID          `json:"id"`
+	Partitions              uint32           `json:"partitions"`
+	CreatedAt               int64            `json:"created_at"` // seconds since the Unix epoch
+	RetentionMS             int64            `json:"retention_ms"`
+	RetentionBytes          int64            `json:"retention_bytes"`
+	LocalRetentionMS        int64            `json:"local_retention_ms"`
+	LocalRetentionBytes     int64            `json:"local_retention_bytes"`
+	VisibilityTimeoutMS     int64            `json:"visibility_timeout_ms"`
+	MaxInFlightPerPartition int64            `json:"max_in_flight_per_partition"`
+	MaxRecordBytes          int64            `json:"max_record_bytes"`
+	DefaultAck              Ack              `json:"default_ack"`
+	Failover                string           `json:"failover"`
+	Compression             string           `json:"compression"`
+	PartitionStats          []PartitionStats `json:"partition_stats,omitempty"`
+}
+
+// PartitionStats are the numbers of one partition. Sizes are stored bytes.
+type PartitionStats struct {
+	Index           uint32 `json:"index"`
+	OwnerNode       string `json:"owner_node"`
+	Generation      uint32 `json:"generation"`
+	OldestOffset    int64  `json:"oldest_offset"`
+	NextOffset      int64  `json:"next_offset"` // of the next record to be assigned
+	HighWatermark   int64  `json:"high_watermark"`
+	ArchivedOffset  int64  `json:"archived_offset"` // exclusive end of what the chain holds
+	SizeBytes       int64  `json:"size_bytes"`
+	LocalBytes      int64  `json:"local_bytes"`
+	ArchivedBytes   int64  `json:"archived_bytes"`
+	Segments        int    `json:"segments"`
+	OldestSegmentAt int64  `json:"oldest_segment_at,omitempty"` // seconds since the Unix epoch
+	Status          string `json:"status"`                      // "serving", or why not
+}
+
+// NewRecord is one record to append. Partition -1 lets the broker choose: by
+// key, else sticky round-robin.
+type NewRecord struct {
+	Partition int32
+	Key       []byte // nil: no key
+	Value     []byte
+	Headers   []Header
+}
+
+// ProduceRequest is one produce call.
+type ProduceRequest struct {
+	Topic   string
+	Records []NewRecord
+	Ack     Ack
+	Wait    time.Duration
+}
+
+// Produced says where the records stand, by partition.
+type Produced struct {
+	Topic      string
+	Placements []Placement
+	Archived   bool
+	Ack        Ack // the level that was asked for, or the topic's default
+}
+
+// Placement is the run of offsets that a produce got in one partition.
+type Placement struct {
+	Partition   uint32 `json:"partition"`
+	FirstOffset int64  `json:"first_offset"` // -1: not assigned yet, another node owns the partition
+	LastOffset  int64  `json:"last_offset"`
+	Count       int    `json:"count"`
+	TimestampMS int64  `json:"-"`
+	Generation  uint32 `json:"-"`
+}
+
+// ConsumeRequest asks for leases.
+type ConsumeRequest struct {
+	Topic     string
+	Group     string
+	Partition int32 // -1: any
+	Max       int
+	MaxBytes  int64 // of keys and values together; the first record always comes; 0: no bound
+	Wait      time.Duration
+}
+
+// Message is one delivered record.
+type Message struct {
+	Record
+	Partition uint32
+	Attempt   uint32
+	Handle    string
+}
+
+// SettleAction says what happens to leased records.
+type SettleAction string
+
+// The settle actions.
+const (
+	SettleAck    SettleAction = "ack"
+	SettleNack   SettleAction = "nack"
+	SettleExtend SettleAction = "extend"
+)
+
+// SettleRequest settles leases of one group.
+type SettleRequest struct {
+	Topic   string
+	Group   string
+	Action  SettleAction
+	Handles []string
+	For     time.Duration // extend: from now; 0 = the topic's visibility timeout
+	Delay   time.Duration // nack: hidden this long
+}
+
+// ReadRequest asks for records of one partition from From on.
+type ReadRequest struct {
+	Topic     string
+	Partition uint32
+	From      int64         // -1: the oldest offset
+	To        int64         // exclusive; -1: the high watermark when the reader opens
+	Follow    bool          // go on at the high watermark until ctx ends or To is reached
+	Wait      time.Duration // without Follow: how long to wait for the first record at the high watermark
+}
+
+// LogReader yields records in offset order. It is not safe for concurrent use.
+type LogReader interface {
+	// Next returns the next run of records, at least one, valid until the
+	// next call. io.EOF: the end that the request named is reached.
+	Next(ctx context.Context) ([]Record, error)
+	// ResumeOffset is the offset to read from to go on after the last record
+	// that Next returned, or where the reader begins; never a gap's start.
+	ResumeOffset() int64
+	// Bounds are the partition's oldest offset and high watermark now.
+	Bounds() (oldest, highWatermark int64)
+	Close() error
+}
+
+// Readiness is the body of /readyz.
+type Readiness struct {
+	Ready    bool     `json:"ready"`
+	Data     bool     `json:"data"`
+	Control  bool     `json:"control"`
+	Degraded []string `json:"degraded,omitempty"` // reasons, in words
+}
