@@ -92,7 +92,18 @@ func (c *cursor) applyReturn(o op, now int64) {
 	}
 	c.lift(r)
 	r.attempt = o.attempts
-	c.giveBack(r, o.dueMS*1000, now)
+	c.giveBack(r, dueTime(o.dueMS, now), now)
+}
+
+// dueTime returns a stored due time in microseconds. One that no nack can have
+// asked for, for example because the clock was wrong then, is brought down to
+// the longest delay: bytes must not hide a record for ever.
+func dueTime(ms, now int64) int64 {
+	latest := now + MaxDelay.Microseconds()
+	if ms > latest/1000 {
+		return latest
+	}
+	return ms * 1000
 }
 
 // applyExtend notes until when the handle of a lease is valid. The lease
@@ -125,7 +136,7 @@ func (c *cursor) restore(s *State, now int64) {
 		if r := c.unsettled(x.Offset); r != nil {
 			c.lift(r)
 			r.attempt = x.Attempt
-			c.giveBack(r, x.DueMS*1000, now)
+			c.giveBack(r, dueTime(x.DueMS, now), now)
 		}
 	}
 	for _, x := range s.Leased {

@@ -80,12 +80,10 @@ func TestReadyHeapModel(t *testing.T) {
 			r := &rec{offset: off}
 			in[off] = r
 			h.push(r)
-			if rapid.IntRange(0, 3).Draw(rt, "remove") == 0 {
-				for off, r := range in {
-					h.remove(r)
-					delete(in, off)
-					break
-				}
+			gone := rapid.SampledFrom(offs).Draw(rt, "remove")
+			if r := in[gone]; r != nil && rapid.Bool().Draw(rt, "now") {
+				h.remove(r)
+				delete(in, gone)
 			}
 		}
 		for last := int64(-1); len(in) > 0; {
