@@ -24,7 +24,7 @@ type crash struct {
 // there afterwards, nothing is there that was not appended, and the segment
 // goes on from there to a seal that verifies (I4).
 func TestCrashAnywhere(t *testing.T) {
-	rounds := uint64(40)
+	rounds := uint64(25)
 	if testing.Short() {
 		rounds = 5
 	}

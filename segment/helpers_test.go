@@ -99,6 +99,8 @@ func kmsgBatch(recs []broker.Record, generation uint32) []byte {
 	return raw
 }
 
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
 // mustBatch encodes recs or fails the test.
 func mustBatch(tb testing.TB, recs []broker.Record, opts BatchOptions) []byte {
 	tb.Helper()
