@@ -1,0 +1,598 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+)
+
+// log10 is a partition with ten records.
+func log10(hw int64) PartitionConfig {
+	return PartitionConfig{HighWatermark: hw, VisibilityTimeout: time.Second}
+}
+
+// The position never passes a nacked record: after a restart it alone comes back (B67).
+func TestB67NackedRecordIsNotPassed(t *testing.T) {
+	for _, snapshot := range []bool{true, false} {
+		r := newRig(t, Options{})
+		r.attach(0, log10(10))
+		ds := r.take(10)
+		r.ack(ds[:4]...)
+		r.ack(ds[5:]...)
+		r.nack(ds[4], 0)
+		r.restart(snapshot, log10(10))
+		if d := r.one(4); d.Attempt != 2 {
+			t.Errorf("attempt %d, want 2", d.Attempt)
+		}
+		r.nothing()
+	}
+}
+
+// A group that is ahead of the log is set to its end, once in the log and in
+// the metrics, and new records are delivered (B69). A later replay of the old
+// entries does not settle them.
+func TestB69GroupAheadOfTheLog(t *testing.T) {
+	var logged bytes.Buffer
+	reg := prometheus.NewPedanticRegistry()
+	r := newRig(t, Options{Registerer: reg, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	ahead := State{Group: "default", Committed: 14084, Ranges: [][2]int64{{14090, 14100}}, Returned: []Returned{{14084, 1, 0}}}
+	r.j.entries = append(r.j.entries, journalEntry{part(0), "default", appendSettle(nil, 0, 14084)})
+	r.attach(0, log10(10), ahead)
+	r.nothing()
+	r.e.Advance(part(0), 11)
+	r.one(10)
+	if n := strings.Count(logged.String(), "ahead of the log"); n != 1 || gather(t, reg)["clamped_total"] != 1 {
+		t.Errorf("%d log lines and %v counted, want 1: %s", n, gather(t, reg), logged.String())
+	}
+	r.restart(false, log10(11))
+	r.one(10)
+}
+
+// A seek beyond the end of the log is refused with both bounds (B71).
+func TestB71SeekBeyondTheLog(t *testing.T) {
+	r := newRig(t, Options{})
+	r.attach(0, log10(10))
+	_, err := r.e.Seek(part(0), "", 1_700_000_000_000)
+	wantCode(t, err, errcode.OutOfRange)
+	r.one(0)
+	if _, err := r.e.Seek(part(0), "", 10); err != nil {
+		t.Fatal(err)
+	}
+	r.nothing()
+}
+
+// Acks of many workers, in whatever order they are staged, are all there after
+// a restart: nothing is delivered again (B73).
+func TestB73ConcurrentAcksSurvive(t *testing.T) {
+	const records = 4000
+	r := newRig(t, Options{})
+	r.attach(0, PartitionConfig{HighWatermark: records})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				ds, err := r.e.Reserve(context.Background(), Request{Topic: topicA, Partition: AnyPartition, Max: 3})
+				if err != nil || len(ds) == 0 {
+					return
+				}
+				for i := range ds { // the last first
+					if _, err := r.e.Ack(topicA, "", ds[len(ds)-1-i].Handle); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	r.restart(false, PartitionConfig{HighWatermark: records})
+	r.nothing()
+	if d := r.describe(); d.Committed != records || d.Lag != 0 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// One record that is never acked does not bring the others back (B75), and
+// fifty thousand holes neither.
+func TestB75OneUnacked(t *testing.T) {
+	const records = 50_000
+	cfg := PartitionConfig{HighWatermark: records, MaxInFlight: records}
+	r := newRig(t, Options{})
+	r.attach(0, cfg)
+	for n := 0; n < records; {
+		ds := r.take(1000)
+		handles := make([]string, 0, len(ds))
+		for _, d := range ds {
+			if d.Offset != 0 {
+				handles = append(handles, d.Handle)
+			}
+		}
+		errs, _ := r.e.AckMany(topicA, "", handles)
+		for _, err := range errs {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		n += len(ds)
+	}
+	r.restart(true, cfg)
+	r.one(0)
+	r.nothing()
+}
+
+func TestB75FiftyThousandHoles(t *testing.T) {
+	const records = 100_000
+	cfg := PartitionConfig{HighWatermark: records, MaxInFlight: records}
+	r := newRig(t, Options{})
+	r.attach(0, cfg)
+	for n := 0; n < records; {
+		ds := r.take(10_000)
+		for _, d := range ds {
+			if d.Offset%2 == 1 {
+				r.ack(d)
+			}
+		}
+		n += len(ds)
+	}
+	if d := r.describe(); d.Ranges != records/2 || d.Lag != records/2 {
+		t.Fatalf("%+v", d)
+	}
+	r.restart(true, cfg)
+	for want := int64(0); want < records; {
+		for _, d := range r.take(10_000) {
+			if d.Offset != want {
+				t.Fatalf("got %d, want %d", d.Offset, want)
+			}
+			r.ack(d)
+			want += 2
+		}
+	}
+	r.nothing()
+}
+
+// With too many settled ranges ahead only the lowest unsettled record is handed
+// out; acks of what is out already are taken, and the backlog drains (B76).
+func TestB76OnlyTheHoleAtTheCap(t *testing.T) {
+	r := newRig(t, Options{MaxRanges: 3})
+	r.attach(0, log10(40))
+	ds := r.take(12)
+	for _, d := range ds {
+		if d.Offset%2 == 1 {
+			r.ack(d) // six ranges: more than the cap, and all accepted
+		}
+	}
+	if d := r.describe(); d.Ranges != 6 {
+		t.Fatalf("%+v", d)
+	}
+	r.nothing() // the hole is leased
+	for _, d := range ds {
+		if d.Offset%2 == 0 {
+			r.nack(d, 0)
+		}
+	}
+	for want := int64(0); want < 8; want += 2 {
+		d := r.one(want)
+		if want < 6 {
+			r.nothing()
+		}
+		r.ack(d)
+	}
+	r.one(8) // below the cap again
+	if ds := r.take(100); len(ds) != 29 {
+		t.Fatalf("the backlog gave %d records, want 29", len(ds))
+	}
+}
+
+// A late ack is refused and does not touch who holds the record now (B80).
+func TestB80LateAck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{})
+		r.attach(0, log10(1))
+		a := r.one(0)
+		time.Sleep(time.Second)
+		_, err := r.e.Ack(topicA, "", a.Handle)
+		wantCode(t, err, errcode.Gone)
+		synctest.Wait()
+		b := r.one(0)
+		if b.Attempt != 2 {
+			t.Errorf("attempt %d", b.Attempt)
+		}
+		_, err = r.e.Ack(topicA, "", a.Handle)
+		wantCode(t, err, errcode.Gone)
+		_, err = r.e.Nack(topicA, "", a.Handle, 0)
+		wantCode(t, err, errcode.Gone)
+		r.ack(b)
+		_, err = r.e.Ack(topicA, "", b.Handle)
+		wantCode(t, err, errcode.Gone)
+		r.nothing()
+	})
+}
+
+// An extension after the end, of a settled record or of another's lease is
+// refused, and leaves the other's deadline alone (B81).
+func TestB81Extend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{})
+		r.attach(0, log10(1))
+		extend := func(d Delivery, by time.Duration) error {
+			_, err := r.e.Extend(topicA, "", d.Handle, by)
+			return err
+		}
+		a := r.one(0)
+		time.Sleep(900 * time.Millisecond)
+		if err := extend(a, 0); err != nil { // a full second from here
+			t.Fatal(err)
+		}
+		time.Sleep(999 * time.Millisecond)
+		synctest.Wait()
+		r.nothing()
+		if err := extend(a, 300*time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(301 * time.Millisecond) // 1 ms after the end
+		synctest.Wait()
+		wantCode(t, extend(a, time.Hour), errcode.Gone)
+		b := r.one(0)
+		wantCode(t, extend(a, time.Hour), errcode.Gone)
+		time.Sleep(999 * time.Millisecond)
+		synctest.Wait()
+		r.nothing() // b has it still
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		c := r.one(0) // and lost it exactly then
+		wantCode(t, extend(b, 0), errcode.Gone)
+		r.ack(c)
+		wantCode(t, extend(c, 0), errcode.Gone)
+		_, err := r.e.Extend(topicA, "", c.Handle, -1)
+		wantCode(t, err, errcode.InvalidArgument)
+	})
+}
+
+// A handle stays valid across a restart until its expiry, or the extended one,
+// as long as nobody leased the record anew; never longer.
+func TestHandleAfterRestart(t *testing.T) {
+	for _, snapshot := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, Options{})
+			r.attach(0, log10(6))
+			ds := r.take(6)
+			if _, err := r.e.Extend(topicA, "", ds[3].Handle, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			r.nack(ds[5], 0)
+			time.Sleep(time.Millisecond) // a restart takes longer
+			r.restart(snapshot, log10(6))
+			_, err := r.e.Ack(topicA, "", ds[5].Handle)
+			wantCode(t, err, errcode.Gone) // given back before
+			r.ack(ds[1])
+			if b := r.one(0); snapshot && b.Attempt != 2 {
+				t.Errorf("attempt %d, want 2", b.Attempt)
+			}
+			_, err = r.e.Ack(topicA, "", ds[0].Handle)
+			wantCode(t, err, errcode.Gone) // leased anew
+			if _, err := r.e.Extend(topicA, "", ds[2].Handle, 0); err != nil {
+				t.Fatal(err) // taken up again, so that nobody else gets it
+			}
+			for _, d := range r.take(10) {
+				if d.Offset <= 2 {
+					t.Errorf("offset %d is delivered beside its lease", d.Offset)
+				}
+			}
+			r.restart(snapshot, log10(6))
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			_, err = r.e.Ack(topicA, "", ds[4].Handle)
+			wantCode(t, err, errcode.Gone) // expired
+			if !snapshot {
+				r.ack(ds[3]) // extended, not leased anew as far as the journal knows
+			}
+		})
+	}
+}
+
+// Records that wait for their delay hold no slot (B82).
+func TestB82DelayedHoldNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{})
+		cfg := log10(5)
+		cfg.MaxInFlight = 2
+		r.attach(0, cfg)
+		ds := r.take(2)
+		r.nothing()
+		r.nack(ds[0], time.Minute)
+		r.nack(ds[1], time.Minute)
+		r.ack(r.one(2))
+		if d := r.describe(); d.Delayed != 2 || d.InFlight != 0 || d.OldestUnsettled != 0 || d.Lag != 4 {
+			t.Errorf("%+v", d)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.one(0)
+	})
+}
+
+// Expiry frees the slots of a consumer that is gone, with a restart in between
+// or without (B83).
+func TestB83ExpiryFreesTheCap(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, Options{})
+			cfg := log10(9)
+			cfg.MaxInFlight = 3
+			r.attach(0, cfg)
+			if n := len(r.take(10)); n != 3 {
+				t.Fatalf("%d leased at a cap of 3", n)
+			}
+			r.nothing()
+			if restart {
+				r.restart(true, cfg)
+			} else {
+				time.Sleep(time.Second)
+				synctest.Wait()
+			}
+			ds := r.take(10)
+			if got := offsets(ds); len(got) != 3 || got[0] != 0 || got[2] != 2 || ds[0].Attempt != 2 {
+				t.Fatalf("redelivered %v attempt %d", got, ds[0].Attempt)
+			}
+			r.ack(ds[1]) // one slot is free again
+			r.one(3)
+		})
+	}
+}
+
+// A record handed to a call that has left in the same moment comes back at
+// once, and was not delivered: its count is 1 (B84).
+func TestB84DeadPoller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{})
+		r.attach(0, log10(0))
+		// The race itself, many times: cancel and commit without an order.
+		var hw int64
+		for range 200 {
+			ctx, cancel := context.WithCancel(context.Background())
+			got := make(chan []Delivery, 1)
+			go func() {
+				ds, err := r.e.Reserve(ctx, Request{Topic: topicA, Partition: AnyPartition, Wait: 30 * time.Second})
+				if err != nil && !errcode.Is(err, errcode.Canceled) {
+					t.Error(err)
+				}
+				got <- ds
+			}()
+			synctest.Wait()
+			hw++
+			go cancel()
+			r.e.Advance(part(0), hw)
+			ds := <-got
+			if len(ds) == 0 {
+				ds = r.take(1) // at once: no time has passed
+			}
+			if len(ds) != 1 || ds[0].Offset != hw-1 || ds[0].Attempt != 1 {
+				t.Fatalf("record %d: %+v", hw-1, ds)
+			}
+			r.ack(ds...)
+		}
+		// What could not be written to a client is given back the same way.
+		r.e.Advance(part(0), hw+1)
+		d := r.one(hw)
+		r.e.Release(d)
+		r.e.Release(d) // a second time does nothing
+		again := r.one(hw)
+		if again.Attempt != 1 {
+			t.Errorf("attempt %d", again.Attempt)
+		}
+		if err := r.e.ReleaseHandle(topicA, "", again.Handle); err != nil {
+			t.Fatal(err)
+		}
+		r.one(hw)
+	})
+}
+
+// A call that waits for an idle partition holds up nobody (B86).
+func TestB86PinnedWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{})
+		r.attach(0, log10(0))
+		r.attach(7, log10(0))
+		got := make(chan Delivery, 2)
+		wait := func(partition int) {
+			ds, err := r.e.Reserve(context.Background(), Request{Topic: topicA, Partition: partition, Wait: time.Minute})
+			if err != nil {
+				t.Error(err)
+			}
+			for _, d := range ds {
+				got <- d
+			}
+		}
+		go wait(7)
+		synctest.Wait()
+		go wait(AnyPartition)
+		synctest.Wait()
+		r.e.Advance(part(0), 1)
+		synctest.Wait()
+		if d := <-got; d.Partition != 0 {
+			t.Fatalf("%+v", d)
+		}
+		r.e.Advance(part(7), 1)
+		if d := <-got; d.Partition != 7 {
+			t.Fatalf("%+v", d)
+		}
+		synctest.Wait()
+	})
+}
+
+// A delay outlives a restart: nothing before its end, the record right at it (B88).
+func TestB88DelaySurvivesRestart(t *testing.T) {
+	for _, snapshot := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, Options{})
+			r.attach(0, log10(1))
+			r.nack(r.one(0), time.Minute)
+			time.Sleep(5 * time.Second)
+			r.restart(snapshot, log10(1))
+			time.Sleep(55*time.Second - time.Millisecond)
+			synctest.Wait()
+			r.nothing()
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if d := r.one(0); d.Attempt != 2 {
+				t.Errorf("attempt %d", d.Attempt)
+			}
+		})
+	}
+}
+
+// A thousand records due in the same 10 ms all reach one slow consumer (B91),
+// and so does one that nobody waited for when it was due (B93).
+func TestB91ManyDueTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{})
+		r.attach(0, log10(1000))
+		for i, d := range r.take(1000) {
+			r.nack(d, time.Second+time.Duration(i%10)*time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		seen := make(map[int64]bool)
+		for range 1000 {
+			ds, err := r.e.Reserve(context.Background(), Request{Topic: topicA, Partition: AnyPartition, Wait: time.Second})
+			if err != nil || len(ds) != 1 {
+				t.Fatal(ds, err)
+			}
+			seen[ds[0].Offset] = true
+			r.ack(ds...)
+			time.Sleep(time.Millisecond)
+		}
+		if len(seen) != 1000 {
+			t.Fatalf("%d of 1000", len(seen))
+		}
+	})
+}
+
+// A parked call on an otherwise idle topic gets each delayed record when it is
+// due, not at the next produce (B94).
+func TestB94DueWhileIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{})
+		r.attach(0, log10(3))
+		start := time.Now()
+		delays := []time.Duration{1000 * time.Millisecond, 1300 * time.Millisecond, 1301 * time.Millisecond}
+		for i, d := range r.take(3) {
+			r.nack(d, delays[i])
+		}
+		for i, want := range delays {
+			ds, err := r.e.Reserve(context.Background(), Request{Topic: topicA, Partition: AnyPartition, Wait: 10 * time.Second})
+			if err != nil || len(ds) != 1 || ds[0].Offset != int64(i) {
+				t.Fatal(ds, err)
+			}
+			if got := time.Since(start); got < want || got > want+time.Millisecond {
+				t.Errorf("record %d after %v, want %v", i, got, want)
+			}
+			r.ack(ds...)
+		}
+	})
+}
+
+// A trim of one partition leaves the other partition and the position of every
+// group that is beyond it alone (B101); leases above it live on, an ack below
+// it gets a clean answer (B102).
+func TestB102Trim(t *testing.T) {
+	r := newRig(t, Options{})
+	r.attach(0, log10(100))
+	r.attach(1, log10(100))
+	ds := r.takeFrom(0, 31)
+	r.ack(ds[:10]...)
+	for _, d := range append(ds[10:15:15], ds[16:30]...) {
+		r.nack(d, 0)
+	}
+	r.e.Trim(part(0), 20)
+	if next := r.takeFrom(0, 1); next[0].Offset != 20 {
+		t.Errorf("next is %d, want 20", next[0].Offset)
+	}
+	r.ack(ds[30])
+	_, err := r.e.Ack(topicA, "", ds[15].Handle)
+	wantCode(t, err, errcode.Gone)
+	if first := r.takeFrom(1, 1); first[0].Offset != 0 {
+		t.Errorf("the other partition begins at %d", first[0].Offset)
+	}
+	r.e.Trim(part(0), 5) // never back
+	if d := r.describe(); d.Committed != 20 || d.Lag != 79 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A topic that was deleted and created anew under its name starts from its own
+// first record, and old handles are gone (B114).
+func TestB114RecreatedTopic(t *testing.T) {
+	r := newRig(t, Options{})
+	r.attach(0, log10(500))
+	old := r.take(500)
+	r.ack(old[:499]...)
+	r.e.Detach(part(0))
+	anew := broker.PartitionID{Topic: topicA + 1}
+	if err := r.e.Attach(anew, log10(5), nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.e.Ack(anew.Topic, "", old[499].Handle)
+	wantCode(t, err, errcode.Gone)
+	ds, err := r.e.Reserve(context.Background(), Request{Topic: anew.Topic, Partition: AnyPartition, Max: 10})
+	if err != nil || len(ds) != 5 || ds[0].Offset != 0 {
+		t.Fatal(offsets(ds), err)
+	}
+}
+
+// Every event has a counter of its own (B251, B252).
+func TestB252Counters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewPedanticRegistry()
+		r := newRig(t, Options{Registerer: reg})
+		r.attach(0, log10(10))
+		ds := r.take(7)
+		for _, d := range ds[:3] {
+			r.nack(d, 0)
+		}
+		r.e.Release(ds[3])
+		if _, err := r.e.Extend(topicA, "", ds[6].Handle, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		r.ack(ds[6])
+		r.e.Ack(topicA, "", ds[6].Handle)
+		time.Sleep(time.Second)
+		synctest.Wait() // two expire
+		if _, err := r.e.Skip(part(0), 8, 10); err != nil {
+			t.Fatal(err)
+		}
+		r.take(2)
+		got := gather(t, reg)
+		for name, want := range map[string]float64{
+			"acks_total": 1, "deliveries_total": 9, "redeliveries_total": 2, "expirations_total": 2, "extends_total": 1,
+			"gone_total": 1, "in_flight": 2, "nacks_total": 3, "releases_total": 1, "skipped_total": 2,
+		} {
+			if got[name] != want {
+				t.Errorf("%s: %v, want %v", name, got[name], want)
+			}
+		}
+	})
+}
+
+// gather reads the engine's metrics by their names without the prefix.
+func gather(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]float64)
+	for _, f := range families {
+		m := f.GetMetric()[0]
+		out[strings.TrimPrefix(f.GetName(), "tidemark_queue_")] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return out
+}
