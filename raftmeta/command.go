@@ -4,16 +4,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"strings"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
-// A command is one byte version, one byte op and a JSON body with exactly the
-// fields of the op's struct. Ops are append-only and a struct never gains a
-// field: an older node would skip it and differ. What needs another field is
-// another op. Time and randomness are chosen by the proposer and stand in the
-// command, so that every node applies the same.
+// A command is one byte version, one byte op and a JSON body with the fields
+// of the op's struct. Ops are append-only. A struct gains a field only with
+// omitempty: a build that does not know the field stops at the first command
+// that uses it, as at an unknown op, instead of skipping it and differing. Time
+// and randomness are chosen by the proposer and stand in the command, so that
+// every node applies the same.
 const (
 	commandVersion  = 1
 	maxCommandBytes = 1 << 20                     // every op but adopt
@@ -178,20 +180,29 @@ func decodeCommand(b []byte) (command, error) {
 		return nil, errcode.New(errcode.Corrupt, "%s command has %d bytes; at most %d are written", o, len(b), limit)
 	}
 	if err := decodeStrict(b[2:], c); err != nil {
-		return nil, errcode.New(errcode.Corrupt, "%s command does not decode: %w", o, err)
+		return nil, errcode.Wrap(errcode.Corrupt, err, "%s command does not decode", o)
 	}
 	return c, nil
 }
 
-// decodeStrict reads exactly one JSON value into v and accepts no unknown field.
+// decodeStrict reads exactly one JSON value into v and accepts no unknown
+// field: that is how a newer build's data shows (unsupported_version).
 func decodeStrict(b []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
+	if err := strictError(dec.Decode(v)); err != nil {
 		return err
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return errcode.New(errcode.Corrupt, "bytes follow the JSON value")
 	}
 	return nil
+}
+
+// strictError gives an unknown field its code; encoding/json has no type for it.
+func strictError(err error) error {
+	if err != nil && strings.HasPrefix(err.Error(), "json: unknown field ") {
+		return errcode.New(errcode.UnsupportedVersion, "it has a field that this build does not know; use the tidemark version that wrote it, or a newer one: %w", err)
+	}
+	return err
 }

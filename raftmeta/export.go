@@ -60,7 +60,7 @@ func (l *elements[T]) UnmarshalJSON(b []byte) error {
 	}
 	for dec.More() {
 		var v T
-		if err := dec.Decode(&v); err != nil {
+		if err := strictError(dec.Decode(&v)); err != nil {
 			return err
 		}
 		if err := v.validate(); err != nil {
@@ -118,13 +118,22 @@ func ParseExport(data []byte) (*State, error) {
 	}
 	var doc exportDoc
 	if err := decodeStrict(data, &doc); err != nil {
-		return nil, errcode.New(errcode.Corrupt, "metadata export does not decode: %w", err)
+		return nil, errcode.New(exportCode(err), "metadata export does not decode: %w", err)
 	}
 	s, err := doc.state()
 	if err != nil {
 		return nil, errcode.New(errcode.Corrupt, "metadata export is not consistent: %w", err)
 	}
 	return s, nil
+}
+
+// exportCode keeps unsupported_version; whatever else is wrong inside an
+// export, the export is what is corrupt.
+func exportCode(err error) errcode.Code {
+	if errcode.Is(err, errcode.UnsupportedVersion) {
+		return errcode.UnsupportedVersion
+	}
+	return errcode.Corrupt
 }
 
 // state checks what concerns more than one element and builds the state.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
@@ -22,6 +23,7 @@ type Options struct {
 	// a random id and salt. A Dir that holds a cluster is opened as it is.
 	Bootstrap *Bootstrap
 
+	FS         vfs.FS                // Pebble uses it: vfs.Default (nil) or a wrapper of it; snapshots are on the OS anyway
 	Logger     *slog.Logger          // nil: nothing is logged
 	Registerer prometheus.Registerer // nil: no metrics
 	Now        func() time.Time      // nil: time.Now
@@ -56,6 +58,9 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Logger = o.Logger.With("plane", "metadata")
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}

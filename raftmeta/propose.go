@@ -56,6 +56,9 @@ func (m *Meta) enter(ctx context.Context) error {
 	if err := m.fatal.refusal(); err != nil {
 		return err
 	}
+	if err := ctx.Err(); err != nil {
+		return errcode.New(errcode.Canceled, "not applied: the caller's wait had ended before: %w", err)
+	}
 	select {
 	case m.places <- struct{}{}:
 	case <-m.closing:

@@ -68,7 +68,7 @@ func openPlane(o *Options, f *fatal, m *fsm) (_ *plane, err error) {
 	if err != nil {
 		return nil, errcode.Wrap(errcode.InvalidArgument, err, "metadata directory %s", o.Dir)
 	}
-	if p.store, err = openStore(logDir, len(hadSnapshots) > 0, f, o.Logger); err != nil {
+	if p.store, err = openStore(o.FS, logDir, len(hadSnapshots) > 0, f, o.Logger); err != nil {
 		return nil, err
 	}
 	var reached uint64
@@ -114,16 +114,18 @@ func makeDirs(dir, log string) error {
 	if err := os.MkdirAll(log, 0o700); err != nil {
 		return errcode.Wrap(errcode.Storage, err, "create the metadata directory %s", dir)
 	}
-	for _, parent := range []string{dir, filepath.Dir(dir)} {
-		d, err := vfs.Default.OpenDir(parent)
-		if err == nil {
-			err = errors.Join(d.Sync(), d.Close())
-		}
-		if err != nil {
-			return errcode.Wrap(errcode.Storage, err, "sync directory %s", parent)
-		}
+	if err := syncDir(dir); err != nil {
+		return err
 	}
-	return nil
+	return syncDir(filepath.Dir(dir))
+}
+
+func syncDir(dir string) error {
+	d, err := vfs.Default.OpenDir(dir)
+	if err == nil {
+		err = errors.Join(d.Sync(), d.Close())
+	}
+	return errcode.Wrap(errcode.Storage, err, "sync directory %s", dir)
 }
 
 // claim marks a new directory with the node's id and refuses another node's.
@@ -223,10 +225,14 @@ func (p *plane) lead(ctx context.Context, id string, f *fatal, logger *slog.Logg
 			return errcode.New(errcode.Unavailable, "the metadata plane has no leader: %w", ctx.Err())
 		}
 	}
-	if err := p.await(ctx, f, func() error { return p.raft.Barrier(0).Error() }); err != nil {
+	err := p.await(ctx, f, func() error { return p.raft.Barrier(0).Error() })
+	if fatal := f.err(); fatal != nil {
+		return fatal
+	}
+	if err != nil {
 		return errcode.New(errcode.Unavailable, "the metadata plane did not pass its start barrier: %w", err)
 	}
-	return f.err()
+	return nil
 }
 
 // elect asks Raft for an election without waiting for a timeout. Only a lone
@@ -275,6 +281,7 @@ func (p *plane) close(f *fatal) error {
 		errs = append(errs, p.waitShutdown(shutdown, f))
 	}
 	if p.transport != nil {
+		p.transport.CloseStreams() // Close leaves pooled connections, and who serves their other ends, alone
 		errs = append(errs, p.transport.Close())
 	}
 	if p.store != nil {

@@ -107,7 +107,6 @@ func (s *snapshots) verify(id string) (index uint64, err error) {
 	if n, err := fmt.Sscanf(id, "%d-%d-%d", &term, &index, &ms); err != nil || n != 3 {
 		return 0, errcode.New(errcode.Corrupt, "snapshot directory %.80q is not named term-index-time", id)
 	}
-	// The checksum covers the state file alone: its reader is sized by this.
 	meta, r, err := s.Open(id)
 	if err != nil {
 		return index, errcode.Wrap(errcode.Corrupt, err, "snapshot %s", id)
@@ -179,9 +178,14 @@ type snapshotSink struct {
 	index uint64
 }
 
-// Close makes the snapshot durable and visible.
+// Close makes the snapshot durable and visible. The file store syncs the files
+// and the directory that holds all snapshots; the snapshot's own directory,
+// which names the files, is synced here, before Raft cuts the log.
 func (s *snapshotSink) Close() error {
 	if err := s.SnapshotSink.Close(); err != nil {
+		return err
+	}
+	if err := syncDir(filepath.Join(s.store.dir, snapshotsDir, s.ID())); err != nil {
 		return err
 	}
 	s.store.newest.Store(s.index)

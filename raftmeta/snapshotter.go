@@ -20,7 +20,7 @@ const snapshotRetry = 10 * time.Second
 func (m *Meta) runSnapshotter(ctx context.Context) {
 	timer := time.NewTicker(m.opts.SnapshotInterval)
 	defer timer.Stop()
-	for {
+	for ctx.Err() == nil {
 		due := m.sinceSnapshot() >= m.opts.SnapshotThreshold
 		for !due {
 			select {

@@ -47,8 +47,8 @@ const (
 )
 
 // openStore opens or creates the store in dir. It has to run under fatal.guard.
-func openStore(dir string, mustExist bool, f *fatal, logger *slog.Logger) (*store, error) {
-	lock, err := pebble.LockDirectory(dir, vfs.Default)
+func openStore(fs vfs.FS, dir string, mustExist bool, f *fatal, logger *slog.Logger) (*store, error) {
+	lock, err := pebble.LockDirectory(dir, fs)
 	if err != nil {
 		return nil, lockError(dir, err)
 	}
@@ -62,12 +62,12 @@ func openStore(dir string, mustExist bool, f *fatal, logger *slog.Logger) (*stor
 	}()
 	log := pebbleLogger{logger: logger.With("component", "pebble"), fatal: f, broken: new(atomic.Bool)}
 	db, err := pebble.Open(dir, &pebble.Options{
-		FS:                 vfs.Default,
+		FS:                 fs,
 		Lock:               lock,
 		FormatMajorVersion: pebble.FormatWALSyncChunks, // damage before synced WAL data is found, not cut off as a torn tail
 		ErrorIfNotExists:   mustExist,
-		CacheSize:          4 << 20, // entries are read once, at a start
-		MemTableSize:       4 << 20,
+		CacheSize:          4 << 20,   // entries are read once, at a start
+		MemTableSize:       512 << 10, // bounds the write-ahead logs that a small state keeps on disk
 		Logger:             log,
 		EventListener:      log.listener(),
 	})
