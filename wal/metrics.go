@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +19,7 @@ type metrics struct {
 	groupBytes prometheus.Counter
 	stalls     prometheus.Counter
 	recycled   prometheus.Counter
+	syncCount  atomic.Uint64
 }
 
 func newMetrics(reg prometheus.Registerer, l *Log) (*metrics, error) {
@@ -79,7 +81,10 @@ func (m *metrics) group(bytes, frames int) {
 	m.frames.Observe(float64(frames))
 }
 
-func (m *metrics) sync(d time.Duration) { m.syncs.Observe(d.Seconds()) }
+func (m *metrics) sync(d time.Duration) {
+	m.syncCount.Add(1)
+	m.syncs.Observe(d.Seconds())
+}
 
 // Stats is a snapshot of the log's state.
 type Stats struct {
@@ -93,6 +98,7 @@ type Stats struct {
 	Durable    uint64
 	LowWater   uint64 // lowest hold, 0 = nobody holds
 	LastMark   uint64 // LSN of the last mark, 0 = none since Open
+	Syncs      uint64 // fdatasyncs of log files since Open
 }
 
 // Stats returns a snapshot; the fields are read one after the other, so they
@@ -114,5 +120,6 @@ func (l *Log) Stats() Stats {
 		s.Oldest = l.files.mu.list[0].first
 	}
 	s.LowWater = l.files.lowest()
+	s.Syncs = l.metrics.syncCount.Load()
 	return s
 }

@@ -2,6 +2,7 @@ package wal
 
 import (
 	"errors"
+	"io"
 	"slices"
 	"time"
 
@@ -153,11 +154,12 @@ func (r *recovery) readHeader(first uint64) (fileHeader, int64, error) {
 		return fileHeader{}, 0, err
 	}
 	defer f.Close()
-	b, err := (&scanner{f: f, size: size}).bytes(0, fileHeaderSize)
-	if err != nil {
-		return fileHeader{}, 0, errcode.Wrap(errcode.Storage, err, "%s", name)
+	b := make([]byte, fileHeaderSize)
+	n, err := f.ReadAt(b, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fileHeader{}, 0, errcode.Wrap(errcode.Storage, err, "read header of %s", name)
 	}
-	h, err := parseFileHeader(b)
+	h, err := parseFileHeader(b[:n])
 	switch {
 	case errcode.Is(err, errcode.UnsupportedVersion):
 		return h, 0, errcode.Wrap(errcode.UnsupportedVersion, err, "%s", r.l.path(name))

@@ -29,7 +29,10 @@ func (s *scanner) reset(f io.ReaderAt, size int64, salt uint64) {
 // bytes returns up to n bytes at off, fewer at the end of the file. They are
 // valid until the next call.
 func (s *scanner) bytes(off int64, n int) ([]byte, error) {
-	n = int(max(min(int64(n), s.size-off), 0))
+	n = int(min(int64(n), s.size-off))
+	if n <= 0 {
+		return nil, nil
+	}
 	if in := off - s.winOff; in >= 0 && in+int64(n) <= int64(len(s.win)) {
 		return s.win[in : in+int64(n)], nil
 	}
