@@ -6,15 +6,17 @@
 // One call is one attempt: the SDK's own retries are off, because the decorators
 // of objstore own retries, their budget and their pace for the whole node.
 //
-// A body is streamed from the caller's reader and read once. Its integrity is
-// checked by the store, by the first of these that is known:
+// A body is streamed from the caller's reader and never held. It always travels
+// with a sum that the store compares, because some keep the bytes they have got
+// when a client goes away in the middle of a body without one:
 //
-//	SHA-256 of the body    sent as the signed payload hash
-//	bodies up to 1 MiB     hashed here, then as above
-//	CRC-32C                sent as x-amz-checksum-crc32c, payload unsigned
+//	SHA-256 known           sent as the signed payload hash; the body is read once
+//	CRC-32C known, > 1 MiB  sent as x-amz-checksum-crc32c, payload unsigned; read once
+//	else                    hashed here, then sent as the payload hash; read twice
 //
-// and a CRC-32C is compared here as well while the body passes. Checksums "off"
-// sends no x-amz-checksum header at all, for stores that refuse them. The
+// A known CRC-32C is compared here as well while the body passes. The checksum
+// mode when_required sends no x-amz-checksum header at all, for stores that refuse
+// them; uploads then need the SHA-256 to be read once. The
 // transport may go on reading a body after its request has ended; the body is
 // detached first, so a Put that returned never touches it again.
 //

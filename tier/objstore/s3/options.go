@@ -52,7 +52,7 @@ const (
 	minPart         = 5 << 20 // S3's least size of a part that is not the last
 	maxParts        = 10_000  // S3's most parts
 	maxObject       = 5 << 40 // S3's largest object
-	hashHere        = 1 << 20 // up to here a body without a SHA-256 is hashed here
+	hashHere        = 1 << 20 // up to here a body without a SHA-256 is hashed here whatever else is known
 	idleConns       = 64      // kept per host: what the pools of objstore run at once
 	maxAnswerHeader = 64 << 10
 )

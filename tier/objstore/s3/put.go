@@ -36,10 +36,14 @@ func (s *Store) Put(ctx context.Context, key string, body io.ReadSeeker, size in
 	return s.putOnce(ctx, key, body, size, opts)
 }
 
-// putOnce sends the body in one request.
+// putOnce sends the body in one request, always with a sum that the store
+// compares. Without one, a server whose client goes away in the middle may keep
+// what it has got as the whole object (versitygw does): a half that nobody could
+// tell from the object.
 func (s *Store) putOnce(ctx context.Context, key string, body io.ReadSeeker, size int64, opts objstore.PutOptions) error {
+	sendCRC := opts.CRC32C != nil && s.opts.Checksums == ChecksumAuto
 	sum := opts.SHA256
-	if sum == nil && size <= hashHere {
+	if sum == nil && (size <= hashHere || !sendCRC) {
 		check := objstore.NewVerifier(opts)
 		var err error
 		if sum, err = hashWindow(ctx, key, body, 0, size, check); err != nil {
@@ -59,7 +63,7 @@ func (s *Store) putOnce(ctx context.Context, key string, body io.ReadSeeker, siz
 		IfNoneMatch: ifNew(opts.CreateOnly),
 	}
 	in.ServerSideEncryption, in.SSEKMSKeyId = s.encryption()
-	if opts.CRC32C != nil && s.opts.Checksums == ChecksumAuto {
+	if sendCRC {
 		in.ChecksumCRC32C = aws.String(base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, *opts.CRC32C)))
 	}
 	_, err := s.client.PutObject(ctx, in, withPayloadHash(sum))
