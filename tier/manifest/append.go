@@ -113,14 +113,14 @@ func (s *state) due() bool {
 func (c *Chain) snapshot(ctx context.Context, s *state) (*Checkpoint, error) {
 	cp := &Checkpoint{Start: s.start, End: s.end, Totals: s.totals, Pages: s.pages[:len(s.pages):len(s.pages)],
 		Segments: s.segs, Gaps: s.gaps, Fences: s.fences}
-	for len(cp.Segments) >= PageSegments {
-		page := &Page{Partition: c.pid, Segments: cp.Segments[:PageSegments:PageSegments]}
+	for size := c.opts.page; len(cp.Segments) >= size; {
+		page := &Page{Partition: c.pid, Segments: cp.Segments[:size:size]}
 		ref, err := c.putPage(ctx, page)
 		if err != nil {
 			return nil, err
 		}
 		cp.Pages = append(cp.Pages, ref)
-		cp.Segments = cp.Segments[PageSegments:]
+		cp.Segments = cp.Segments[size:]
 	}
 	return cp, nil
 }

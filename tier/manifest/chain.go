@@ -32,10 +32,11 @@ type options struct {
 	nonce    func() uint64
 	attempts int           // of one append, before it gives up
 	pause    time.Duration // longest pause before the second attempt; doubles
+	page     int           // segments of a page
 }
 
 func defaults() options {
-	return options{now: time.Now, nonce: randomNonce, attempts: 6, pause: 50 * time.Millisecond}
+	return options{now: time.Now, nonce: randomNonce, attempts: 6, pause: 50 * time.Millisecond, page: PageSegments}
 }
 
 // WithClock replaces the clock that entries are stamped with.
@@ -49,6 +50,12 @@ func WithNonces(next func() uint64) Option { return func(o *options) { o.nonce =
 // its second attempt (50 ms), which doubles with each further one.
 func WithRetry(attempts int, pause time.Duration) Option {
 	return func(o *options) { o.attempts, o.pause = max(1, attempts), max(0, pause) }
+}
+
+// WithPageSegments sets how many segments go into one page, at most and by
+// default PageSegments. Chains written with different sizes read alike.
+func WithPageSegments(n int) Option {
+	return func(o *options) { o.page = min(max(1, n), PageSegments) }
 }
 
 func randomNonce() uint64 {

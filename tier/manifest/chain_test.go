@@ -4,26 +4,9 @@ import (
 	"context"
 	"testing"
 
-	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/tier/objstore/mem"
 )
-
-var testPID = broker.PartitionID{Topic: 0xabc, Partition: 3}
-
-func testOwner(gen uint32) Owner {
-	return Owner{ClusterGeneration: 1, Generation: gen, Incarnation: 0x1000 + uint64(gen), Node: "n1"}
-}
-
-// testSegment is a plausible segment of [base, next) by that generation.
-func testSegment(base, next int64, gen, nonce uint32) Segment {
-	size := 100*(next-base) + 16*(next-base) + 160
-	return Segment{Partition: testPID, Base: base, Next: next, Records: next - base, Bytes: size,
-		MinTimestamp: 1000 * base, MaxTimestamp: 1000 * next, MinAppend: 1000 * base, MaxAppend: 1000 * next,
-		FirstGeneration: 1, LastGeneration: gen, Generation: gen, Nonce: nonce,
-		DataSHA256: Hash{byte(base), byte(base >> 8), byte(nonce)}, DataLength: 100 * (next - base),
-		FooterPosition: size - 160, FooterLength: 160, OriginTopic: testPID.Topic}
-}
 
 // A chain is fenced, appended to, read back, and closed to its former owner.
 func TestChainLife(t *testing.T) {
