@@ -144,9 +144,12 @@ func (x *exchange) produced(got *Produced) error {
 	place := &got.Placements[0]
 	if got.Ack == AckAccepted {
 		h := x.Header()
-		h["Tidemark-Partition"] = []string{strconv.FormatUint(uint64(place.Partition), 10)}
+		values := make([]string, 2) // both headers' values in one allocation
+		values[0] = strconv.FormatUint(uint64(place.Partition), 10)
+		h["Tidemark-Partition"] = values[0:1:1]
 		if place.FirstOffset >= 0 {
-			h["Tidemark-Offset"] = []string{strconv.FormatInt(place.FirstOffset, 10)}
+			values[1] = strconv.FormatInt(place.FirstOffset, 10)
+			h["Tidemark-Offset"] = values[1:2:2]
 		}
 		x.WriteHeader(http.StatusAccepted)
 		return nil

@@ -1,0 +1,107 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+)
+
+// CreateTopic creates a topic durably.
+func (c *Client) CreateTopic(ctx context.Context, spec broker.TopicSpec) (broker.TopicInfo, error) {
+	var info broker.TopicInfo
+	_, err := c.callJSON(ctx, request{method: http.MethodPost, path: path("v1", "topics")}, spec, &info)
+	return info, err
+}
+
+// Topic describes a topic with the numbers of its partitions.
+func (c *Client) Topic(ctx context.Context, name string) (broker.TopicInfo, error) {
+	var info broker.TopicInfo
+	_, err := c.call(ctx, request{method: http.MethodGet, path: path("v1", "topics", name)}, &info)
+	return info, err
+}
+
+// Topics returns one page of the topics by name. token is "" for the first
+// page; next is "" on the last one. limit 0 leaves the size to the node.
+func (c *Client) Topics(ctx context.Context, token string, limit int) (topics []broker.TopicInfo, next string, err error) {
+	q := url.Values{}
+	if token != "" {
+		q.Set("page_token", token)
+	}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	var page struct {
+		Topics []broker.TopicInfo `json:"topics"`
+		Next   string             `json:"next_page_token"`
+	}
+	_, err = c.call(ctx, request{method: http.MethodGet, path: path("v1", "topics"), query: q}, &page)
+	return page.Topics, page.Next, err
+}
+
+// DeleteTopic deletes a topic and everything in it; without force only when
+// every record is settled.
+func (c *Client) DeleteTopic(ctx context.Context, name string, force bool) error {
+	q := url.Values{}
+	if force {
+		q.Set("force", "true")
+	}
+	_, err := c.call(ctx, request{method: http.MethodDelete, path: path("v1", "topics", name), query: q}, nil)
+	return err
+}
+
+// OffsetForTime returns the first offset of a partition whose record is at or
+// after t, or the partition's end.
+func (c *Client) OffsetForTime(ctx context.Context, topic string, partition uint32, t time.Time) (int64, error) {
+	var out struct {
+		Offset int64 `json:"offset"`
+	}
+	q := url.Values{"at": {t.UTC().Format(time.RFC3339Nano)}}
+	_, err := c.call(ctx, request{method: http.MethodGet, path: partitionPath(topic, partition, "offset"), query: q}, &out)
+	return out.Offset, err
+}
+
+func partitionPath(topic string, partition uint32, what string) string {
+	return path("v1", "topics", topic, "partitions", strconv.FormatUint(uint64(partition), 10), what)
+}
+
+// Ready asks whether the node serves. A node that answers "not ready" is an
+// answer with Ready false, not an error.
+func (c *Client) Ready(ctx context.Context) (broker.Readiness, error) {
+	var r broker.Readiness
+	_, err := c.call(ctx, request{method: http.MethodGet, path: path("readyz")}, &r)
+	if errcode.Is(err, errcode.Unavailable) {
+		// The body of a 503 is the readiness itself, which has no code.
+		if facts, ok := factsOf(err); ok {
+			return readinessOf(facts), nil
+		}
+	}
+	return r, err
+}
+
+// factsOf returns the fields of an error answer that has a field ready.
+func factsOf(err error) (map[string]any, bool) {
+	e, ok := err.(*errcode.Error)
+	if !ok || e.Facts["ready"] == nil {
+		return nil, false
+	}
+	return e.Facts, true
+}
+
+func readinessOf(facts map[string]any) broker.Readiness {
+	var r broker.Readiness
+	r.Ready, _ = facts["ready"].(bool)
+	r.Data, _ = facts["data"].(bool)
+	r.Control, _ = facts["control"].(bool)
+	reasons, _ := facts["degraded"].([]any)
+	for _, reason := range reasons {
+		if text, ok := reason.(string); ok {
+			r.Degraded = append(r.Degraded, text)
+		}
+	}
+	return r
+}
