@@ -110,7 +110,7 @@ func (c *cursor) candidate() (r *rec, off int64, ok bool) {
 		return nil, 0, false
 	}
 	off, ok = c.fresh()
-	if ok && off != c.committed && len(c.recs) >= MaxTracked {
+	if ok && off != c.committed && len(c.recs) >= c.g.e.opt.MaxTracked {
 		ok = false // fresh records wait while too many are tracked; returned ones go on
 	}
 	if r = c.ready.top(); r != nil && (!ok || r.offset < off) {

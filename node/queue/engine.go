@@ -53,6 +53,9 @@ func New(opt Options) *Engine {
 	if opt.MaxRanges == 0 {
 		opt.MaxRanges = MaxRanges
 	}
+	if opt.MaxTracked == 0 {
+		opt.MaxTracked = MaxTracked
+	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}

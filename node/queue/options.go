@@ -32,6 +32,7 @@ type Options struct {
 	Journal    Journal               // nil = nothing is staged, every LSN is 0
 	MaxWaiters int                   // parked consume calls; 0 = DefaultMaxWaiters
 	MaxRanges  int                   // settled ranges ahead of a cursor; 0 = MaxRanges
+	MaxTracked int                   // leased, returned and delayed records of a cursor; 0 = MaxTracked
 	Logger     *slog.Logger          // nil = discarded
 	Registerer prometheus.Registerer // nil = metrics are kept and not exported
 }
