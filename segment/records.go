@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
@@ -73,18 +74,15 @@ func (it *Iterator) Next(rec *broker.Record) bool {
 		}
 		return false
 	}
-	n, p := varint(it.raw, it.pos)
-	if p < 0 || n < minRecord-1 || n > int64(len(it.raw)-p) {
-		return it.fail("record length")
+	end, time, offset, keyLen, p := recordFront(it.raw, it.pos)
+	if p < 0 || p > end || end > len(it.raw) {
+		return it.fail("record length or delta")
 	}
-	end := p + int(n)
-	b := it.raw[:end:end]
-	time, p := varint(b, p+1) // behind the record's attributes, of which none are defined
-	offset, p := varint(b, p)
-	if p < 0 || offset <= it.last || offset > int64(it.h.LastOffsetDelta) {
+	if offset <= it.last || offset > int64(it.h.LastOffsetDelta) {
 		return it.fail("offset delta")
 	}
-	key, p := bytesAt(b, p)
+	b := it.raw[:end:end]
+	key, p := bytesOf(b, p, keyLen)
 	value, p := bytesAt(b, p)
 	if p < 0 {
 		return it.fail("key or value")
@@ -114,6 +112,35 @@ func (it *Iterator) fail(what string) bool {
 	return false
 }
 
+// recordFront reads a record's fields up to its key's length. It returns the
+// end of the record, which may lie beyond b, and the position of the key, -1
+// when a field is malformed.
+func recordFront(b []byte, p int) (end int, time, offset, key int64, q int) {
+	if len(b)-p >= 8 {
+		// Length, attributes, two deltas and the key's length are in eight bytes
+		// of most records: none of the first three varints is longer than two
+		// bytes and the last one has one. They come out of one register.
+		x := binary.LittleEndian.Uint64(b[p:])
+		size, x, n := shortVarint(x)
+		end = p + n + int(size)
+		x >>= 8 // the record's attributes, of which none are defined
+		time, x, n1 := shortVarint(x)
+		offset, x, n2 := shortVarint(x)
+		if x&0x80 == 0 && n|n1|n2 < 4 && size >= minRecord-1 {
+			return end, time, offset, int64(zigzag[x&0x7f]), p + n + n1 + n2 + 2
+		}
+	}
+	size, q := varint(b, p)
+	if q < 0 || size < minRecord-1 || size > int64(len(b)-q) {
+		return 0, 0, 0, 0, -1
+	}
+	end = q + int(size)
+	time, q = varint(b, q+1)
+	offset, q = varint(b, q)
+	key, q = varint(b, q)
+	return end, time, offset, key, q
+}
+
 // headers reads the headers at b[p:]. They are appended one by one, so a count
 // that lies allocates nothing.
 func (it *Iterator) headers(rec *broker.Record, b []byte, p int) int {
@@ -141,14 +168,19 @@ func (it *Iterator) headers(rec *broker.Record, b []byte, p int) int {
 // position -1 when they do not fit.
 func bytesAt(b []byte, p int) ([]byte, int) {
 	n, p := varint(b, p)
-	if p < 0 || n < 0 || n > int64(len(b)-p) {
-		if n == -1 && p >= 0 {
-			return nil, p
-		}
-		return nil, -1
+	return bytesOf(b, p, n)
+}
+
+// bytesOf is bytesAt behind the length n.
+func bytesOf(b []byte, p int, n int64) ([]byte, int) {
+	if p >= 0 && uint64(n) <= uint64(len(b)-p) {
+		end := p + int(n)
+		return b[p:end:end], end
 	}
-	end := p + int(n)
-	return b[p:end:end], end
+	if p >= 0 && n == -1 {
+		return nil, p
+	}
+	return nil, -1
 }
 
 // DecodeBatch appends all records of b, exactly one batch, to dst. Checks,

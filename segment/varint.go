@@ -40,6 +40,19 @@ func varintLong(b []byte, p int) (int64, int) {
 	return int64(u>>1) ^ -int64(u&1), p + n
 }
 
+// shortVarint takes a varint of one or two bytes from the low end of x. It
+// returns what is left of x and the varint's length, 4 for a longer one.
+func shortVarint(x uint64) (v int64, rest uint64, n int) {
+	if x&0x80 == 0 {
+		return int64(x>>1&0x3f) ^ -int64(x&1), x >> 8, 1
+	}
+	if x&0x8000 != 0 {
+		return 0, x, 4
+	}
+	u := x&0x7f | x>>1&0x3f80
+	return int64(u>>1) ^ -int64(u&1), x >> 16, 2
+}
+
 // putVarint writes v as a zigzag varint at b[p:], which has room, and returns
 // the position behind it.
 func putVarint(b []byte, p int, v int64) int {
