@@ -68,6 +68,9 @@ func (l *Log) tick() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.mu.armed = l.mu.next-1 != l.mu.markLSN
+	if !l.mu.armed {
+		l.mu.kept = nil // a large buffer is kept for a burst, not for ever
+	}
 	return l.mu.armed
 }
 

@@ -67,7 +67,7 @@ func Open(o Options, replay func(Frame) error) (*Log, RecoveryInfo, error) {
 	l.mu.init(o)
 	info, err := l.recover(replay)
 	if err == nil {
-		l.metrics, err = newMetrics(o.Registerer, l)
+		err = newMetrics(o.Registerer, l)
 	}
 	if err != nil {
 		return nil, info, errors.Join(err, l.closeFiles())

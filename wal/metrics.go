@@ -22,7 +22,8 @@ type metrics struct {
 	syncCount  atomic.Uint64
 }
 
-func newMetrics(reg prometheus.Registerer, l *Log) (*metrics, error) {
+// newMetrics gives l its metrics and registers them with reg, if there is one.
+func newMetrics(reg prometheus.Registerer, l *Log) error {
 	m := &metrics{
 		reg: reg,
 		syncs: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -54,17 +55,18 @@ func newMetrics(reg prometheus.Registerer, l *Log) (*metrics, error) {
 		gauge("tidemark_wal_durable_lsn", "Highest fsynced LSN.", func(s Stats) float64 { return float64(s.Durable) }),
 		gauge("tidemark_wal_oldest_lsn", "LSN of the oldest frame on disk.", func(s Stats) float64 { return float64(s.Oldest) }),
 	}
+	l.metrics = m // a scrape may come as soon as the first is registered
 	if reg == nil {
-		return m, nil
+		return nil
 	}
 	for i, c := range m.all {
 		if err := reg.Register(c); err != nil {
 			m.all = m.all[:i] // the rest may be somebody else's
 			m.unregister()
-			return nil, errcode.Wrap(errcode.InvalidArgument, err, "wal: register metrics")
+			return errcode.Wrap(errcode.InvalidArgument, err, "wal: register metrics")
 		}
 	}
-	return m, nil
+	return nil
 }
 
 func (m *metrics) unregister() {
