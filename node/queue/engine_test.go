@@ -15,7 +15,7 @@ func TestJournalRefuses(t *testing.T) {
 	r := newRig(t, Options{})
 	r.attach(0, log10(5))
 	ds := r.take(2)
-	r.j.fail = errJournal
+	r.j.refuse(errJournal)
 	calls := map[string]func() error{
 		"ack":    func() error { _, err := r.e.Ack(topicA, "", ds[0].Handle); return err },
 		"nack":   func() error { _, err := r.e.Nack(topicA, "", ds[0].Handle, 0); return err },
@@ -37,7 +37,7 @@ func TestJournalRefuses(t *testing.T) {
 			t.Errorf("%s changed %+v to %+v", name, before, d)
 		}
 	}
-	r.j.fail = nil
+	r.j.refuse(nil)
 	r.ack(ds...)
 	r.one(2)
 }
@@ -49,7 +49,7 @@ func TestExpiryWithoutJournal(t *testing.T) {
 		r := newRig(t, Options{})
 		r.attach(0, log10(1))
 		r.one(0)
-		r.j.fail = errJournal
+		r.j.refuse(errJournal)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if d := r.one(0); d.Attempt != 2 {

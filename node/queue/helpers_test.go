@@ -42,6 +42,13 @@ func (j *memJournal) Stage(p broker.PartitionID, _ uint32, group string, ops []b
 	return uint64(len(j.entries)), nil
 }
 
+// refuse makes every further Stage fail with err, until it is nil again.
+func (j *memJournal) refuse(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fail = err
+}
+
 func (j *memJournal) len() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
