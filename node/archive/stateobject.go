@@ -33,7 +33,8 @@ type PartitionState struct {
 	Generation  uint32         `json:"generation"`
 	PreviousEnd int64          `json:"previous_end"`
 	Start       int64          `json:"start"`
-	Next        int64          `json:"next"`      // high watermark at the capture
+	Next        int64          `json:"next"` // high watermark at the capture
+	Gaps        [][2]int64     `json:"gaps,omitempty"`
 	GroupLSN    uint64         `json:"group_lsn"` // group entries up to here are in Groups
 	Groups      [][]byte       `json:"groups"`    // states in the encoding of package queue
 }

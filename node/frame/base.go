@@ -7,8 +7,8 @@ import (
 )
 
 // baseHeaderSize: topic id u64 | partition u32 | generation u32 | chain end i64 |
-// previous end i64 | start i64 | end i64 | groups u16.
-const baseHeaderSize = 50
+// previous end i64 | start i64 | end i64 | gaps u16 | groups u16.
+const baseHeaderSize = 52
 
 // MaxGroups bounds the groups of one partition in a base.
 const MaxGroups = 1 << 16
@@ -18,16 +18,17 @@ const MaxGroups = 1 << 16
 type Base struct {
 	Partition   broker.PartitionID
 	Generation  uint32
-	ChainEnd    int64    // end of the archive's chain when the base was written
-	PreviousEnd int64    // end of the offsets of all earlier generations
-	Start       int64    // first offset of this generation; above PreviousEnd after an unclean change of owner
-	End         int64    // exclusive end of the records that exist; Start when none of this generation do
-	Groups      [][]byte // group states in the encoding of package queue
+	ChainEnd    int64      // end of the archive's chain when the base was written
+	PreviousEnd int64      // end of the offsets of all earlier generations
+	Start       int64      // first offset of this generation; above PreviousEnd after an unclean change of owner
+	End         int64      // exclusive end of the records that exist; Start when none of this generation do
+	Gaps        [][2]int64 // half-open ranges without records, ascending; a start above PreviousEnd is one of them
+	Groups      [][]byte   // group states in the encoding of package queue
 }
 
 // BaseSize is the encoded size of s.
 func BaseSize(s Base) int {
-	n := baseHeaderSize
+	n := baseHeaderSize + 16*len(s.Gaps)
 	for _, g := range s.Groups {
 		n += 4 + len(g)
 	}
@@ -42,8 +43,14 @@ func PutBase(b []byte, s Base) {
 	for i, v := range [...]int64{s.ChainEnd, s.PreviousEnd, s.Start, s.End} {
 		binary.BigEndian.PutUint64(b[16+8*i:], uint64(v))
 	}
-	binary.BigEndian.PutUint16(b[48:], uint16(len(s.Groups)))
+	binary.BigEndian.PutUint16(b[48:], uint16(len(s.Gaps)))
+	binary.BigEndian.PutUint16(b[50:], uint16(len(s.Groups)))
 	b = b[baseHeaderSize:]
+	for _, g := range s.Gaps {
+		binary.BigEndian.PutUint64(b, uint64(g[0]))
+		binary.BigEndian.PutUint64(b[8:], uint64(g[1]))
+		b = b[16:]
+	}
 	for _, g := range s.Groups {
 		binary.BigEndian.PutUint32(b, uint32(len(g)))
 		copy(b[4:], g)
@@ -69,7 +76,20 @@ func ParseBase(body []byte) (Base, error) {
 		return Base{}, corrupt("base", "chain end %d, previous end %d, start %d and end %d do not fit together", s.ChainEnd, s.PreviousEnd, s.Start, s.End)
 	}
 	rest := body[baseHeaderSize:]
-	for range binary.BigEndian.Uint16(body[48:]) {
+	gaps := int(binary.BigEndian.Uint16(body[48:]))
+	if 16*gaps > len(rest) {
+		return Base{}, corrupt("base", "%d gaps do not fit into %d bytes", gaps, len(rest))
+	}
+	for end := int64(0); gaps > 0; gaps-- {
+		g := [2]int64{int64(binary.BigEndian.Uint64(rest)), int64(binary.BigEndian.Uint64(rest[8:]))}
+		if g[0] < end || g[1] <= g[0] {
+			return Base{}, corrupt("base", "gap from %d to %d behind %d", g[0], g[1], end)
+		}
+		end = g[1]
+		s.Gaps = append(s.Gaps, g)
+		rest = rest[16:]
+	}
+	for range binary.BigEndian.Uint16(body[50:]) {
 		if len(rest) < 4 {
 			return Base{}, corrupt("base", "%d bytes left for a group's length", len(rest))
 		}

@@ -22,7 +22,7 @@ func commitBody() []byte {
 }
 
 func baseBody() ([]byte, Base) {
-	s := Base{Partition: pid, Generation: 2, ChainEnd: 10, PreviousEnd: 20, Start: 20 + 1<<32, End: 20, Groups: [][]byte{[]byte("g1"), {}}}
+	s := Base{Partition: pid, Generation: 2, ChainEnd: 10, PreviousEnd: 20, Start: 20 + 1<<32, End: 20, Gaps: [][2]int64{{20, 20 + 1<<32}}, Groups: [][]byte{[]byte("g1"), {}}}
 	b := make([]byte, BaseSize(s))
 	PutBase(b, s)
 	return b, s
@@ -46,7 +46,8 @@ func TestGolden(t *testing.T) {
 	}{
 		"commit": {commitBody(), "0000018bcfe5680000000000000000070000000000000009112233445566778800000005000000030000000562617463680000000000000001000000000000000100000000"},
 		"group":  {group, "11223344556677880000000500000004076465666175" + "6c74010203"},
-		"base":   {base, "112233445566778800000005000000020000000000" + "00000a00000000000000140000000100000014000000000000001400020000000267" + "3100000000"},
+		"base": {base, "11223344556677880000000500000002000000000000000a000000000000001400000001000000140000000000000014" +
+			"000100020000000000000014000000010000001400000002673100000000"},
 	} {
 		if h := hex.EncodeToString(got.b); h != got.want {
 			t.Errorf("%s: %s, want %s", name, h, got.want)

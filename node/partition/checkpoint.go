@@ -162,7 +162,7 @@ func (e *Engine) abandonLocked(p *Partition, err error) {
 // holds p.flush, so they do not change, and p.mu.
 func (p *Partition) entryLocked() state.Partition {
 	entry := state.Partition{
-		Generation: p.mu.generation, PreviousEnd: p.mu.previousEnd, Start: p.mu.start, Oldest: p.mu.oldest,
+		Generation: p.mu.generation, PreviousEnd: p.mu.previousEnd, Start: p.mu.start, Oldest: p.mu.oldest, Gaps: p.mu.gaps,
 		Flushed: p.filesEnd(), GroupLSN: p.mu.groupLSN, ChainSeq: p.mu.chainSeq, ArchivedEnd: p.mu.archivedEnd,
 	}
 	if p.files.active != nil {

@@ -47,8 +47,8 @@ type Engine struct {
 	done   sync.WaitGroup
 }
 
-// New returns an engine that runs no goroutines yet. Load, then open the WAL
-// with Replay, then Start.
+// New returns an engine that runs no goroutines yet. Load, open the WAL with
+// Replay, Connect, Start.
 func New(opts Options) (*Engine, error) {
 	opts = opts.withDefaults()
 	if opts.FS == nil || opts.Dir == "" || opts.State == nil {
@@ -70,13 +70,20 @@ func New(opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// Start connects the log, makes everything that was replayed visible and
-// starts the workers. It hands sealed segments that are not archived to
-// OnSealed.
-func (e *Engine) Start(log Log) {
+// Connect gives the engine its log and makes visible what was replayed, which
+// is durable. Appends may begin; nothing is flushed or checkpointed yet.
+func (e *Engine) Connect(log Log) {
 	e.log = log
 	for _, p := range e.All() {
-		p.advance(math.MaxUint64) // what a replay brought is durable
+		p.advance(math.MaxUint64)
+	}
+}
+
+// Start hands the sealed segments that are not archived to OnSealed and starts
+// the workers. Options.Groups must be able to answer: a checkpoint that misses
+// a group would let the log forget it.
+func (e *Engine) Start() {
+	for _, p := range e.All() {
 		e.announceSealed(p)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -137,7 +137,4 @@ type Log interface {
 	Hold(reader string, next uint64)
 }
 
-// Gap is a half-open range of offsets that hold no records.
-type Gap struct{ From, To int64 }
-
 var errClosed = errcode.New(errcode.Closed, "the node is shutting down: try another node or try again")

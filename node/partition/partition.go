@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/frame"
 	"github.com/tidemark-mq/tidemark/node/state"
 	"github.com/tidemark-mq/tidemark/segment"
 )
@@ -32,6 +33,7 @@ type Partition struct {
 		generation    uint32
 		previousEnd   int64
 		start         int64 // first offset of this generation
+		gaps          [][2]int64
 		oldest        int64
 		next          int64
 		tail          tail
@@ -57,15 +59,22 @@ func (p *Partition) Generation() uint32 {
 	return p.mu.generation
 }
 
-// Gaps lists the ranges without records that a change of owner left. Every
-// group counts them as settled.
-func (p *Partition) Gaps() []Gap {
+// Gaps lists the half-open ranges without records that changes of owner left,
+// ascending. Every group counts them as settled. The result is shared.
+func (p *Partition) Gaps() [][2]int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.start == p.mu.previousEnd {
-		return nil
+	return p.mu.gaps
+}
+
+// Base is what a base frame says of the partition as it is now.
+func (p *Partition) Base() frame.Base {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return frame.Base{
+		Partition: p.ID, Generation: p.mu.generation, ChainEnd: p.mu.archivedEnd,
+		PreviousEnd: p.mu.previousEnd, Start: p.mu.start, End: p.mu.next, Gaps: p.mu.gaps,
 	}
-	return []Gap{{p.mu.previousEnd, p.mu.start}}
 }
 
 // Refused returns why the partition does not serve, or nil.

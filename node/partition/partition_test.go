@@ -98,7 +98,8 @@ func tryOpen(t testing.TB, fs vfs.FS, change func(*Options)) (*rig, error) {
 		_ = r.db.Close()
 		return nil, err
 	}
-	r.engine.Start(r.log)
+	r.engine.Connect(r.log)
+	r.engine.Start()
 	return r, nil
 }
 

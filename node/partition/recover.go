@@ -17,7 +17,7 @@ import (
 func (e *Engine) newPartition(id broker.PartitionID, entry state.Partition) *Partition {
 	p := &Partition{ID: id, e: e, dir: e.dir(id)}
 	p.mu.generation, p.mu.previousEnd, p.mu.start = entry.Generation, entry.PreviousEnd, entry.Start
-	p.mu.oldest, p.mu.groupLSN = entry.Oldest, entry.GroupLSN
+	p.mu.oldest, p.mu.groupLSN, p.mu.gaps = entry.Oldest, entry.GroupLSN, entry.Gaps
 	p.mu.archivedEnd, p.mu.chainSeq = entry.ArchivedEnd, entry.ChainSeq
 	p.mu.checkpointed = entry.Flushed
 	p.setEnd(entry.Flushed)
@@ -251,7 +251,7 @@ func (e *Engine) replayBase(b frame.Base) error {
 // baseEntry is the durable state of a partition that begins with b.
 func baseEntry(b frame.Base) state.Entry {
 	return state.Entry{ID: b.Partition, Partition: state.Partition{
-		Generation: b.Generation, PreviousEnd: b.PreviousEnd, Start: b.Start, Flushed: b.End, ArchivedEnd: b.ChainEnd,
+		Generation: b.Generation, PreviousEnd: b.PreviousEnd, Start: b.Start, Flushed: b.End, ArchivedEnd: b.ChainEnd, Gaps: b.Gaps,
 	}}
 }
 

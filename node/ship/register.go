@@ -3,7 +3,6 @@ package ship
 import (
 	"bytes"
 	"context"
-	"io"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/node/archive"
@@ -166,7 +165,7 @@ func (s *Shipper) older(format string, args ...any) error {
 
 // compare checks that a shipped object has the frames that this log has.
 func (s *Shipper) compare(ctx context.Context, key string) error {
-	data, err := readAll(ctx, s.opts.Store, key, int64(s.opts.ObjectBytes)*4)
+	data, _, err := objstore.ReadAll(ctx, s.opts.Store, key, int64(s.opts.ObjectBytes)*4)
 	if err != nil {
 		return err
 	}
@@ -223,21 +222,22 @@ func create(ctx context.Context, store objstore.Store, key string, data []byte) 
 
 // ReadSmall reads an object of at most 64 KiB.
 func ReadSmall(ctx context.Context, store objstore.Store, key string) ([]byte, error) {
-	return readAll(ctx, store, key, smallObject)
+	data, _, err := objstore.ReadAll(ctx, store, key, smallObject)
+	return data, err
 }
 
-func readAll(ctx context.Context, store objstore.Store, key string, limit int64) ([]byte, error) {
-	body, info, err := store.Get(ctx, key)
+// CheckArchive says whether a cluster may use an archive: Conflict when it is
+// another cluster's, Fenced when a later generation of the cluster serves.
+func CheckArchive(ctx context.Context, store objstore.Store, clusterID string, generation uint64) error {
+	if err := CheckClaim(ctx, store, clusterID, generation); err != nil {
+		return err
+	}
+	_, err := ReadSmall(ctx, store, manifest.ClusterKey(generation+1))
+	if errcode.Is(err, errcode.NotFound) {
+		return nil
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer func() { _ = body.Close() }() // read-only
-	if info.Size > limit {
-		return nil, errcode.New(errcode.Corrupt, "object %s has %d bytes, at most %d make sense", key, info.Size, limit)
-	}
-	data, err := io.ReadAll(io.LimitReader(body, limit+1))
-	if err != nil {
-		return nil, errcode.Wrap(errcode.Transient, err, "read %s", key)
-	}
-	return data, nil
+	return errcode.New(errcode.Fenced, "cluster %s was taken over in archive %s (generation %d): this data directory must not serve any more; use the new cluster, or restore", clusterID, store.Capabilities().URL, generation+1)
 }

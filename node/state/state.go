@@ -22,15 +22,16 @@ const formatVersion = 1
 // Partition is the durable state of one partition, apart from its sealed
 // segments and its groups.
 type Partition struct {
-	Generation  uint32  `json:"generation"`
-	PreviousEnd int64   `json:"previous_end"` // end of the offsets of earlier generations
-	Start       int64   `json:"start"`        // first offset of this generation
-	Oldest      int64   `json:"oldest"`       // start of the log: what is below is trimmed
-	Flushed     int64   `json:"flushed"`      // exclusive end of what segment files hold and was synced
-	GroupLSN    uint64  `json:"group_lsn"`    // group entries up to here are in the group states
-	Active      *Active `json:"active,omitempty"`
-	ChainSeq    uint64  `json:"chain_seq"`    // where to begin looking for the end of the archive's chain
-	ArchivedEnd int64   `json:"archived_end"` // end of the chain as last seen
+	Generation  uint32     `json:"generation"`
+	PreviousEnd int64      `json:"previous_end"`   // end of the offsets of earlier generations
+	Start       int64      `json:"start"`          // first offset of this generation
+	Oldest      int64      `json:"oldest"`         // start of the log: what is below is trimmed
+	Flushed     int64      `json:"flushed"`        // exclusive end of what segment files hold and was synced
+	Gaps        [][2]int64 `json:"gaps,omitempty"` // half-open ranges without records, ascending
+	GroupLSN    uint64     `json:"group_lsn"`      // group entries up to here are in the group states
+	Active      *Active    `json:"active,omitempty"`
+	ChainSeq    uint64     `json:"chain_seq"`    // where to begin looking for the end of the archive's chain
+	ArchivedEnd int64      `json:"archived_end"` // end of the chain as last seen
 }
 
 // Active describes the segment file that is being written; what it says of

@@ -1,0 +1,161 @@
+package node
+
+import (
+	"context"
+	"sync"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/raftmeta"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+	"github.com/tidemark-mq/tidemark/tier/upload"
+)
+
+// chains holds the archive's chain of each partition, loaded when it is first
+// needed and fenced before it is first appended to.
+type chains struct {
+	store       objstore.Store
+	cluster     uint64
+	node        string
+	incarnation raftmeta.Incarnation
+	assignment  func(broker.PartitionID) (raftmeta.Assignment, bool)
+	hint        func(broker.PartitionID) uint64
+
+	mu sync.Mutex
+	m  map[broker.PartitionID]*chainSlot
+}
+
+// chainSlot is one partition's chain; its lock is held while it is loaded or
+// fenced, so that many readers cost one load.
+type chainSlot struct {
+	mu     chan struct{} // a lock that a waiter can leave; capacity 1
+	chain  *manifest.Chain
+	fenced bool
+}
+
+// lock takes the partition's slot until ctx ends.
+func (c *chains) lock(ctx context.Context, id broker.PartitionID) (*chainSlot, error) {
+	c.mu.Lock()
+	s := c.m[id]
+	if s == nil {
+		s = &chainSlot{mu: make(chan struct{}, 1)}
+		c.m[id] = s
+	}
+	c.mu.Unlock()
+	select {
+	case s.mu <- struct{}{}:
+		return s, nil
+	case <-ctx.Done():
+		return nil, errcode.Wrap(errcode.ArchiveUnavailable, ctx.Err(), "wait for the chain of partition %s", id)
+	}
+}
+
+func (s *chainSlot) unlock() { <-s.mu }
+
+// load returns the partition's chain for reading.
+func (c *chains) load(ctx context.Context, id broker.PartitionID) (*manifest.Chain, error) {
+	s, err := c.lock(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer s.unlock()
+	return c.loadLocked(ctx, s, id)
+}
+
+func (c *chains) loadLocked(ctx context.Context, s *chainSlot, id broker.PartitionID) (*manifest.Chain, error) {
+	if s.chain != nil {
+		return s.chain, nil
+	}
+	chain, err := manifest.Load(ctx, objstore.For(c.store, objstore.CauseChain), id, c.hint(id))
+	if err != nil {
+		return nil, unreachable(err, "load the chain of partition %s", id)
+	}
+	s.chain = chain
+	return chain, nil
+}
+
+// Chain implements upload.Chains: the chain, fenced by this node's generation.
+func (c *chains) Chain(ctx context.Context, id broker.PartitionID) (upload.Chain, error) {
+	a, ok := c.assignment(id)
+	if !ok || a.Owner != c.node || a.OwnerIncarnation != c.incarnation {
+		return nil, errcode.New(errcode.Fenced, "partition %s is not assigned to this node", id)
+	}
+	s, err := c.lock(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer s.unlock()
+	chain, err := c.loadLocked(ctx, s, id)
+	if err != nil {
+		return nil, err
+	}
+	owner := c.owner(a.Generation)
+	if !s.fenced {
+		if err := fenceChain(ctx, chain, owner, a); err != nil {
+			return nil, err
+		}
+		s.fenced = true
+	}
+	return &upload.Bound{Chain: chain, Owner: owner}, nil
+}
+
+func (c *chains) owner(generation uint32) manifest.Owner {
+	return manifest.Owner{ClusterGeneration: c.cluster, Generation: generation, Incarnation: uint64(c.incarnation), Node: c.node}
+}
+
+// fenceChain begins the assignment's generation in the chain and checks that
+// both say the same about it.
+func fenceChain(ctx context.Context, chain *manifest.Chain, owner manifest.Owner, a raftmeta.Assignment) error {
+	params := manifest.FenceParams{Start: manifest.Clean, PreviousEndAtLeast: a.PreviousEnd}
+	if a.Start != a.PreviousEnd {
+		params.Start = manifest.Unclean
+	}
+	f, err := chain.Fence(ctx, owner, params)
+	if err != nil {
+		return err
+	}
+	if f.Start != a.Start || f.PreviousEnd != a.PreviousEnd {
+		return errcode.New(errcode.Corrupt, "partition %s: the chain begins generation %d at %d behind %d, the assignment says %d behind %d: restore the cluster from the archive",
+			chain.Partition(), a.Generation, f.Start, f.PreviousEnd, a.Start, a.PreviousEnd)
+	}
+	return nil
+}
+
+// forget drops the chains of a deleted topic.
+func (c *chains) forget(topic broker.TopicID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id := range c.m {
+		if id.Topic == topic {
+			delete(c.m, id)
+		}
+	}
+}
+
+// unreachable gives errors of a store that does not answer, or refuses, the
+// code that callers of a read wait on; others keep theirs.
+func unreachable(err error, format string, args ...any) error {
+	switch errcode.Of(err) {
+	case errcode.Transient, errcode.Throttled, errcode.Denied, errcode.Internal, errcode.Canceled:
+		return errcode.New(errcode.ArchiveUnavailable, format+": %w; the archive does not answer, try again", append(args, err)...)
+	}
+	return errcode.Wrap(errcode.ArchiveUnavailable, err, format, args...)
+}
+
+// known returns the partition's chain if it is loaded already.
+func (c *chains) known(id broker.PartitionID) *manifest.Chain {
+	c.mu.Lock()
+	s := c.m[id]
+	c.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	select {
+	case s.mu <- struct{}{}:
+		defer s.unlock()
+		return s.chain
+	default:
+		return nil
+	}
+}

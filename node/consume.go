@@ -1,0 +1,130 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/queue"
+)
+
+// Consume leases up to req.Max records.
+func (n *Node) Consume(ctx context.Context, req broker.ConsumeRequest) ([]broker.Message, error) {
+	t, err := n.topic(req.Topic)
+	if err != nil {
+		return nil, err
+	}
+	want := queue.Request{Topic: t.ID, Group: req.Group, Partition: queue.AnyPartition, Max: req.Max, Wait: req.Wait}
+	if req.Partition >= 0 {
+		if _, err := t.partition(int64(req.Partition)); err != nil {
+			return nil, err
+		}
+		want.Partition = int(req.Partition)
+	}
+	end := time.Now().Add(req.Wait)
+	for {
+		got, err := n.queue.Reserve(ctx, want)
+		if err != nil || len(got) == 0 {
+			return nil, err
+		}
+		msgs, err := n.messages(ctx, t, got, req.MaxBytes)
+		if err != nil || len(msgs) > 0 {
+			return msgs, err
+		}
+		// Every one of them was an offset without a record: go on waiting.
+		want.Wait = max(0, time.Until(end))
+	}
+}
+
+// messages reads the records of deliveries. What exceeds maxBytes, and on an
+// error all, goes back.
+func (n *Node) messages(ctx context.Context, t *topic, got []queue.Delivery, maxBytes int64) ([]broker.Message, error) {
+	out := make([]broker.Message, 0, len(got))
+	size := int64(0)
+	for i := range got {
+		d := &got[i]
+		p, err := t.partition(int64(d.Partition))
+		if err != nil {
+			n.queue.Release(got...)
+			return nil, err
+		}
+		rec, err := p.Record(ctx, d.Offset)
+		switch {
+		case errcode.Is(err, errcode.Gone):
+			// No record stands there and never will: it counts as settled.
+			if _, err := n.queue.Skip(p.ID, d.Offset, d.Offset+1); err != nil {
+				n.queue.Release(got...)
+				return nil, err
+			}
+			continue
+		case err != nil:
+			n.queue.Release(got...)
+			return nil, err
+		}
+		size += int64(len(rec.Key) + len(rec.Value))
+		if maxBytes > 0 && size > maxBytes && len(out) > 0 {
+			n.queue.Release(got[i:]...)
+			break
+		}
+		out = append(out, broker.Message{Record: rec, Partition: d.Partition, Attempt: d.Attempt, Handle: d.Handle})
+	}
+	return out, nil
+}
+
+// Release gives leases back whose answer did not reach the client.
+func (n *Node) Release(name, group string, msgs []broker.Message) {
+	t, err := n.topic(name)
+	if err != nil {
+		return // its leases are gone with it
+	}
+	for i := range msgs {
+		if err := n.queue.ReleaseHandle(t.ID, group, msgs[i].Handle); err != nil {
+			n.opts.Logger.Debug("a lease could not be given back, it expires", "topic", name, "error", err)
+		}
+	}
+}
+
+// Settle applies one action to each handle. Acks, nacks and extensions answer
+// when their log entries are in the file: they survive a crash of the process,
+// and a power loss after at most the log's sync interval.
+func (n *Node) Settle(ctx context.Context, req broker.SettleRequest) ([]error, error) {
+	t, err := n.topic(req.Topic)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	var lsn uint64
+	if req.Action == broker.SettleAck && len(req.Handles) > 1 {
+		errs, lsn = n.queue.AckMany(t.ID, req.Group, req.Handles)
+	} else {
+		errs = make([]error, len(req.Handles))
+		for i, h := range req.Handles {
+			var at uint64
+			at, errs[i] = n.settleOne(t, &req, h)
+			lsn = max(lsn, at)
+		}
+	}
+	if lsn == 0 {
+		return errs, nil
+	}
+	ctx, cancel := n.deadline(ctx, 0)
+	defer cancel()
+	if err := n.log.WaitWritten(ctx, lsn); err != nil {
+		return nil, err
+	}
+	return errs, nil
+}
+
+func (n *Node) settleOne(t *topic, req *broker.SettleRequest, handle string) (uint64, error) {
+	switch req.Action {
+	case broker.SettleAck:
+		return n.queue.Ack(t.ID, req.Group, handle)
+	case broker.SettleNack:
+		return n.queue.Nack(t.ID, req.Group, handle, req.Delay)
+	case broker.SettleExtend:
+		return n.queue.Extend(t.ID, req.Group, handle, req.For)
+	default:
+		return 0, errcode.New(errcode.InvalidArgument, "action %q is not ack, nack or extend", req.Action)
+	}
+}

@@ -1,0 +1,152 @@
+package node
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	iofs "io/fs"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/raftmeta"
+	"github.com/tidemark-mq/tidemark/segment"
+)
+
+const (
+	identityFile    = "identity.json"
+	identityFormat  = "tidemark-data"
+	identityVersion = 1
+)
+
+// Identity says whose a data directory is.
+type Identity struct {
+	Format      string               `json:"format"`
+	Version     int                  `json:"version"`
+	NodeID      string               `json:"node_id"`
+	Incarnation raftmeta.Incarnation `json:"incarnation"` // of this directory's content; random
+}
+
+// NewIdentity returns an identity with a fresh incarnation. random nil means
+// crypto/rand.
+func NewIdentity(nodeID string, random io.Reader) (Identity, error) {
+	if random == nil {
+		random = rand.Reader
+	}
+	var b [8]byte
+	for {
+		if _, err := io.ReadFull(random, b[:]); err != nil {
+			return Identity{}, errcode.Wrap(errcode.Internal, err, "read random bytes")
+		}
+		if inc := binary.BigEndian.Uint64(b[:]); inc != 0 {
+			return Identity{identityFormat, identityVersion, nodeID, raftmeta.Incarnation(inc)}, nil
+		}
+	}
+}
+
+// ReadIdentity reads the identity of a data directory. NotFound: it has none.
+func ReadIdentity(fs vfs.FS, dir string) (Identity, error) {
+	path := fs.PathJoin(dir, identityFile)
+	f, err := fs.Open(path)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return Identity{}, errcode.New(errcode.NotFound, "%s does not exist", path)
+	}
+	if err != nil {
+		return Identity{}, errcode.Wrap(errcode.Storage, err, "open %s", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, 64<<10))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return Identity{}, errcode.Wrap(errcode.Storage, err, "read %s", path)
+	}
+	var id Identity
+	if err := json.Unmarshal(data, &id); err != nil || id.Format != identityFormat {
+		return Identity{}, errcode.New(errcode.Corrupt, "%s is not the identity of a Tidemark data directory: restore the file, or restore the node from the archive", path)
+	}
+	if id.Version != identityVersion {
+		return Identity{}, errcode.New(errcode.UnsupportedVersion, "%s has format version %d, this build knows %d: run the build that wrote it", path, id.Version, identityVersion)
+	}
+	return id, nil
+}
+
+// WriteIdentity makes the identity durable in dir, which exists.
+func WriteIdentity(fs vfs.FS, dir string, id Identity) error {
+	data, err := json.Marshal(id)
+	if err != nil {
+		return errcode.Wrap(errcode.Internal, err, "encode identity")
+	}
+	path := fs.PathJoin(dir, identityFile)
+	tmp := path + ".tmp"
+	f, err := fs.Create(tmp, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return errcode.Wrap(errcode.Storage, err, "create %s", tmp)
+	}
+	_, err = f.Write(append(data, '\n'))
+	// The file is complete on disk before it gets its name, and the name is
+	// durable before anything is written under this incarnation.
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = fs.Rename(tmp, path)
+	}
+	if err == nil {
+		err = syncDir(fs, dir)
+	}
+	return errcode.Wrap(errcode.Storage, err, "write %s", path)
+}
+
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// identify reads the directory's identity, or gives a new directory one.
+func identify(o *Options) (Identity, error) {
+	id, err := ReadIdentity(o.FS, o.Dir)
+	switch {
+	case errcode.Is(err, errcode.NotFound):
+		if err := mustBeEmpty(o.FS, o.Dir); err != nil {
+			return Identity{}, err
+		}
+		if id, err = NewIdentity(o.NodeID, o.Rand); err != nil {
+			return Identity{}, err
+		}
+		return id, WriteIdentity(o.FS, o.Dir, id)
+	case err != nil:
+		return Identity{}, err
+	case id.NodeID != o.NodeID:
+		return Identity{}, errcode.New(errcode.Conflict, "data directory %s belongs to node %q, this is node %q: give the right --node-id or another --data-dir", o.Dir, id.NodeID, o.NodeID)
+	}
+	return id, nil
+}
+
+// mustBeEmpty refuses a directory that holds something else: a mistyped path,
+// or a data directory whose identity was lost.
+func mustBeEmpty(fs vfs.FS, dir string) error {
+	names, err := fs.List(dir)
+	if err != nil {
+		return errcode.Wrap(errcode.Storage, err, "list %s", dir)
+	}
+	for _, name := range names {
+		if name != lockFile && name != identityFile+".tmp" && name != "lost+found" {
+			return errcode.New(errcode.Conflict, "data directory %s has no %s but holds %q: it is not a Tidemark data directory; choose an empty one", dir, identityFile, name)
+		}
+	}
+	return nil
+}
+
+const lockFile = "LOCK"
+
+// lock takes the data directory for this process; the lock ends with it.
+func lock(fs vfs.FS, dir string) (io.Closer, error) {
+	if err := segment.MakeDir(fs, fs.PathDir(dir), dir); err != nil {
+		return nil, errcode.Wrap(errcode.Storage, err, "data directory %s", dir)
+	}
+	l, err := fs.Lock(fs.PathJoin(dir, lockFile))
+	if err != nil {
+		return nil, errcode.New(errcode.Conflict, "data directory %s is in use by another process, or cannot be written: %w", dir, err)
+	}
+	return l, nil
+}

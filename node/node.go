@@ -1,0 +1,267 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/partition"
+	"github.com/tidemark-mq/tidemark/node/queue"
+	"github.com/tidemark-mq/tidemark/node/ship"
+	"github.com/tidemark-mq/tidemark/node/state"
+	"github.com/tidemark-mq/tidemark/raftmeta"
+	"github.com/tidemark-mq/tidemark/tier/cold"
+	"github.com/tidemark-mq/tidemark/tier/upload"
+	"github.com/tidemark-mq/tidemark/wal"
+)
+
+// Node is an open node. All methods are safe for concurrent use.
+type Node struct {
+	opts Options
+	id   Identity
+
+	lock     io.Closer
+	disk     *disk
+	meta     *raftmeta.Meta
+	db       *state.DB
+	engine   *partition.Engine
+	log      *wal.Log
+	queue    *queue.Engine
+	chains   *chains          // nil without archive
+	cache    *cold.Cache      // nil without archive
+	reader   *coldReader      // nil without archive
+	uploader *upload.Uploader // nil without archive
+	shipper  *ship.Shipper    // nil without archive
+
+	topics   atomic.Pointer[topicTable]
+	topicsMu sync.Mutex // held while topics are created, deleted and published
+
+	base      context.Context // ends with the node
+	deadlines deadlines
+
+	fenced  atomic.Pointer[errcode.Error] // why this node serves no more
+	closing atomic.Bool
+
+	cancel context.CancelFunc
+	tasks  *errgroup.Group
+}
+
+// closeGrace bounds what Close spends on shipping.
+const closeGrace = 20 * time.Second
+
+// Open starts a node on its data directory, which it creates if need be.
+// Errors name what is wrong and what to do; nothing keeps running after one.
+func Open(ctx context.Context, o Options) (_ *Node, err error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{opts: o.withDefaults()}
+	n.base, n.cancel = context.WithCancel(context.Background())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.shut())
+		}
+	}()
+	if n.lock, err = lock(n.opts.FS, n.opts.Dir); err != nil {
+		return nil, err
+	}
+	if n.id, err = identify(&n.opts); err != nil {
+		return nil, err
+	}
+	n.disk = newDisk(n.opts.FS, n.opts.Dir, n.opts.DiskReserve)
+	if err := n.openMeta(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.checkArchive(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.openStorage(ctx); err != nil {
+		return nil, err
+	}
+	n.start()
+	return n, nil
+}
+
+func (n *Node) openMeta(ctx context.Context) error {
+	var err error
+	n.meta, err = raftmeta.Open(ctx, raftmeta.Options{
+		Dir: n.path("raft"), NodeID: n.opts.NodeID, BindAddr: n.opts.RaftAddr,
+		Logger: n.opts.Logger, Registerer: n.opts.Registerer, Now: n.opts.Now, Rand: n.opts.Rand,
+		OnFatal: func(err error) { n.opts.Logger.Error("metadata stopped, restart the node", "error", err) },
+	})
+	if err != nil {
+		return err
+	}
+	_, err = n.meta.RegisterIncarnation(ctx, n.id.Incarnation, map[string]string{"http": n.opts.HTTPAddr, "raft": n.meta.Addr()})
+	return err
+}
+
+// checkArchive refuses an archive of another cluster, and one where a later
+// generation of this cluster serves. One that does not answer is asked again
+// by the shipper.
+func (n *Node) checkArchive(ctx context.Context) error {
+	if n.opts.Archive == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.opts.StartTimeout)
+	defer cancel()
+	cluster := n.meta.State().Cluster()
+	err := ship.CheckArchive(ctx, n.opts.Archive, cluster.ID, cluster.Generation)
+	switch errcode.Of(err) {
+	case errcode.Conflict, errcode.Fenced, errcode.Corrupt, errcode.UnsupportedVersion:
+		if err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		n.opts.Logger.Warn("the archive does not answer, starting without it; it is asked again", "error", err)
+	}
+	return nil
+}
+
+func (n *Node) path(name string) string { return n.opts.FS.PathJoin(n.opts.Dir, name) }
+
+// start runs what runs until Close.
+func (n *Node) start() {
+	var ctx context.Context
+	n.tasks, ctx = errgroup.WithContext(n.base)
+	n.tasks.Go(func() error { return n.disk.run(ctx) })
+	if n.shipper != nil {
+		n.tasks.Go(func() error { return n.shipper.Run(ctx) })
+	}
+	n.engine.Start()
+}
+
+// Close stops serving, makes everything durable, ships what the archive does
+// not have yet (within a grace), and closes. Requests must have ended.
+func (n *Node) Close() error {
+	if n.closing.Swap(true) {
+		return nil
+	}
+	return n.shut()
+}
+
+// shut closes what is open, in the reverse of the order in which it was opened.
+func (n *Node) shut() error {
+	var errs []error
+	if n.queue != nil {
+		n.queue.Close()
+	}
+	n.cancel()
+	if n.tasks != nil {
+		errs = append(errs, n.tasks.Wait())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	if n.shipper != nil && n.tasks != nil && n.Fenced() == nil {
+		if err := n.shipper.Finish(ctx); err != nil {
+			n.opts.Logger.Warn("not everything was shipped before the stop; it is after the next start", "error", err)
+		}
+	}
+	if n.uploader != nil {
+		if err := n.uploader.Close(ctx); err != nil {
+			n.opts.Logger.Warn("not every segment was uploaded before the stop; it is after the next start", "error", err)
+		}
+	}
+	if n.engine != nil {
+		errs = append(errs, n.engine.Close())
+	}
+	if n.log != nil {
+		errs = append(errs, n.log.Close())
+	}
+	if n.reader != nil {
+		n.reader.close()
+	}
+	if n.cache != nil {
+		errs = append(errs, n.cache.Close())
+	}
+	if n.db != nil {
+		errs = append(errs, n.db.Close())
+	}
+	if n.meta != nil {
+		errs = append(errs, n.meta.Close())
+	}
+	if n.lock != nil {
+		errs = append(errs, n.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Fenced returns why this node serves no more, or nil.
+func (n *Node) Fenced() error {
+	if err := n.fenced.Load(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// fence takes the node out of service for good.
+func (n *Node) fence(err error) {
+	var e *errcode.Error
+	if !errors.As(err, &e) {
+		e = errcode.New(errcode.Fenced, "%w", err)
+	}
+	if n.fenced.CompareAndSwap(nil, e) {
+		n.opts.Logger.Error("this node serves no more", "error", err)
+	}
+}
+
+// refusal returns why no request is served now, or nil.
+func (n *Node) refusal() error {
+	if err := n.fenced.Load(); err != nil {
+		return err
+	}
+	if n.closing.Load() {
+		return errcode.New(errcode.Closed, "the node is shutting down: try again")
+	}
+	return nil
+}
+
+// Readiness implements the operator's question.
+func (n *Node) Readiness() broker.Readiness {
+	r := broker.Readiness{Data: true, Control: true}
+	degrade := func(err error) {
+		if err != nil {
+			r.Degraded = append(r.Degraded, err.Error())
+		}
+	}
+	if err := n.refusal(); err != nil {
+		r.Data = false
+		degrade(err)
+	}
+	if err := n.log.Err(); err != nil {
+		r.Data = false
+		degrade(err)
+	}
+	if err := n.disk.accept(); err != nil {
+		r.Data = false
+		degrade(err)
+	}
+	if err := n.meta.Err(); err != nil {
+		r.Control = false
+		degrade(err)
+	}
+	for _, p := range n.engine.All() {
+		degrade(p.Refused())
+	}
+	if n.shipper != nil {
+		if st := n.shipper.Status(); st.LastError != "" {
+			r.Degraded = append(r.Degraded, "archive: "+st.LastError)
+		}
+	}
+	r.Ready = r.Data && r.Control
+	return r
+}
+
+// Identity returns whose the data directory is.
+func (n *Node) Identity() Identity { return n.id }
+
+// RaftAddr is where the metadata plane listens.
+func (n *Node) RaftAddr() string { return n.meta.Addr() }

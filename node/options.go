@@ -1,0 +1,86 @@
+package node
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+)
+
+// Options configures a node. Zero values take the defaults of the packages
+// that they configure.
+type Options struct {
+	Dir      string // data directory; required
+	NodeID   string // fixed for the life of the directory; required
+	RaftAddr string // loopback host:port, port 0 = any; required
+	HTTPAddr string // as others reach it; stands in the metadata
+
+	// Archive is the object store, nil = none: then nothing is archived and
+	// ack=archived is refused. The node does not close it.
+	Archive objstore.Store
+
+	WALInterval   time.Duration // between shipped objects
+	StateInterval time.Duration // between state objects
+	WALMaxBytes   int64
+	WALFileSize   int64
+	SegmentBytes  int64
+	SealAge       time.Duration
+	SealMinBytes  int64
+	FlushBytes    int64
+	MemoryBudget  int64
+	CacheBytes    int64 // of archived chunks on local disk
+	// DiskReserve is the free space below which produce is refused until it
+	// is there again. 0 = 5 % of the disk, at least 1 GiB.
+	DiskReserve int64
+	// StartTimeout bounds how long a start waits for the archive to say whose
+	// it is. When it does not answer the node starts without it. 0 = 5 s.
+	StartTimeout time.Duration
+
+	FS         vfs.FS // nil = the operating system's
+	Now        func() time.Time
+	Rand       io.Reader // nil = crypto/rand
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Validate reports every bad option at once.
+func (o *Options) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, errcode.New(errcode.InvalidArgument, format, args...))
+		}
+	}
+	check(o.Dir != "", "data directory is not given: set --data-dir")
+	check(o.NodeID != "", "node id is empty: set --node-id")
+	check(o.RaftAddr != "", "raft address is empty: set --raft-addr")
+	check(o.SegmentBytes == 0 || o.SegmentBytes >= 64<<10 && o.SegmentBytes <= 1<<30, "segment size %d is not between 64 KiB and 1 GiB", o.SegmentBytes)
+	check(o.WALInterval >= 0, "WAL interval %s is negative", o.WALInterval)
+	check(o.DiskReserve >= 0, "disk reserve %d is negative", o.DiskReserve)
+	return errors.Join(errs...)
+}
+
+func (o Options) withDefaults() Options {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.StartTimeout == 0 {
+		o.StartTimeout = 5 * time.Second
+	}
+	if o.MemoryBudget == 0 {
+		o.MemoryBudget = memoryBudget()
+	}
+	return o
+}

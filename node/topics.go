@@ -1,0 +1,273 @@
+package node
+
+import (
+	"context"
+	"math"
+	"sort"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/frame"
+	"github.com/tidemark-mq/tidemark/node/partition"
+	"github.com/tidemark-mq/tidemark/raftmeta"
+)
+
+// topicTable is the node's view of its topics, replaced as a whole.
+type topicTable struct {
+	byName map[string]*topic
+	names  []string // sorted
+}
+
+// topic is what the data plane needs of a topic without asking the metadata.
+type topic struct {
+	raftmeta.Topic
+	partitions []*partition.Partition // by index
+	turn       atomic.Uint32          // of keyless records
+}
+
+func msDuration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// publishTopics replaces the table by what metadata and engine say. The caller
+// holds topicsMu, or nobody else runs yet.
+func (n *Node) publishTopics() {
+	old := n.topics.Load()
+	table := &topicTable{byName: make(map[string]*topic)}
+	for _, meta := range n.meta.Topics() {
+		if old != nil {
+			if t := old.byName[meta.Name]; t != nil && t.ID == meta.ID && t.ChangedIndex == meta.ChangedIndex {
+				table.add(t)
+				continue
+			}
+		}
+		t := &topic{Topic: meta, partitions: make([]*partition.Partition, meta.Partitions)}
+		for i := range t.partitions {
+			t.partitions[i] = n.engine.Get(broker.PartitionID{Topic: meta.ID, Partition: uint32(i)})
+		}
+		table.add(t)
+	}
+	sort.Strings(table.names)
+	n.topics.Store(table)
+}
+
+func (t *topicTable) add(x *topic) {
+	t.byName[x.Name] = x
+	t.names = append(t.names, x.Name)
+}
+
+// topic finds a topic, and refuses when this node serves no more.
+func (n *Node) topic(name string) (*topic, error) {
+	if err := n.refusal(); err != nil {
+		return nil, err
+	}
+	if t := n.topics.Load().byName[name]; t != nil {
+		return t, nil
+	}
+	if err := broker.ValidateName("topic", name); err != nil {
+		return nil, err
+	}
+	return nil, errcode.New(errcode.NotFound, "topic %q does not exist: create it with POST /v1/topics or tidemark topic create", name)
+}
+
+// partition finds a partition of t.
+func (t *topic) partition(index int64) (*partition.Partition, error) {
+	if index < 0 || index >= int64(len(t.partitions)) {
+		return nil, errcode.New(errcode.NotFound, "topic %q has no partition %d: it has %d, numbered from 0", t.Name, index, len(t.partitions))
+	}
+	p := t.partitions[index]
+	if p == nil {
+		return nil, errcode.New(errcode.Unavailable, "partition %d of topic %q is not served by this node", index, t.Name)
+	}
+	return p, nil
+}
+
+// CreateTopic creates the topic: in the metadata first, then its partitions,
+// whose base frames are durable when it returns. After a crash in between, the
+// next start creates the partitions.
+func (n *Node) CreateTopic(ctx context.Context, spec broker.TopicSpec) (broker.TopicInfo, error) {
+	if err := n.refusal(); err != nil {
+		return broker.TopicInfo{}, err
+	}
+	n.topicsMu.Lock()
+	defer n.topicsMu.Unlock()
+	want, err := topicOf(spec)
+	if err != nil {
+		return broker.TopicInfo{}, err
+	}
+	meta, err := n.meta.CreateTopic(ctx, want)
+	if err != nil {
+		return broker.TopicInfo{}, err
+	}
+	bases := make([]frame.Base, meta.Partitions)
+	for i := range bases {
+		bases[i] = frame.Base{Partition: broker.PartitionID{Topic: meta.ID, Partition: uint32(i)}, Generation: 1}
+	}
+	if err := n.engine.Create(ctx, bases); err != nil {
+		return broker.TopicInfo{}, err
+	}
+	for _, b := range bases {
+		if err := n.attach(n.engine.Get(b.Partition), nil, false); err != nil {
+			return broker.TopicInfo{}, err
+		}
+	}
+	n.publishTopics()
+	return n.Topic(ctx, meta.Name)
+}
+
+// topicOf lays the given settings over the defaults.
+func topicOf(spec broker.TopicSpec) (raftmeta.Topic, error) {
+	t := raftmeta.DefaultTopic(spec.Name)
+	set(&t.Partitions, spec.Partitions)
+	set(&t.RetentionMs, spec.RetentionMS)
+	set(&t.RetentionBytes, spec.RetentionBytes)
+	set(&t.LocalRetentionMs, spec.LocalRetentionMS)
+	set(&t.LocalRetentionBytes, spec.LocalRetentionBytes)
+	set(&t.VisibilityTimeoutMs, spec.VisibilityTimeoutMS)
+	set(&t.MaxRecordBytes, spec.MaxRecordBytes)
+	set(&t.Failover, spec.Failover)
+	set(&t.Compression, spec.Compression)
+	if spec.DefaultAck != nil {
+		t.DefaultAck = string(*spec.DefaultAck)
+	}
+	if v := spec.MaxInFlightPerPartition; v != nil {
+		if *v < 0 || *v > math.MaxUint32 {
+			return t, errcode.New(errcode.InvalidArgument, "max_in_flight_per_partition %d is not between 0 and %d", *v, raftmeta.MaxInFlight)
+		}
+		t.MaxInFlightPerPartition = uint32(*v)
+	}
+	return t, t.Validate()
+}
+
+func set[T any](field *T, value *T) {
+	if value != nil {
+		*field = *value
+	}
+}
+
+// TopicFor returns what must be known before a body is read. It does not block.
+func (n *Node) TopicFor(name string) (broker.TopicInfo, error) {
+	t, err := n.topic(name)
+	if err != nil {
+		return broker.TopicInfo{}, err
+	}
+	return t.info(), nil
+}
+
+// Topic describes one topic with the numbers of its partitions.
+func (n *Node) Topic(_ context.Context, name string) (broker.TopicInfo, error) {
+	t, err := n.topic(name)
+	if err != nil {
+		return broker.TopicInfo{}, err
+	}
+	info := t.info()
+	info.PartitionStats = make([]broker.PartitionStats, len(t.partitions))
+	for i, p := range t.partitions {
+		info.PartitionStats[i] = n.partitionStats(uint32(i), p)
+	}
+	return info, nil
+}
+
+func (t *topic) info() broker.TopicInfo {
+	return broker.TopicInfo{
+		Name: t.Name, ID: t.ID, Partitions: t.Partitions, CreatedAt: t.CreatedMs / 1000,
+		RetentionMS: t.RetentionMs, RetentionBytes: t.RetentionBytes,
+		LocalRetentionMS: t.LocalRetentionMs, LocalRetentionBytes: t.LocalRetentionBytes,
+		VisibilityTimeoutMS: t.VisibilityTimeoutMs, MaxInFlightPerPartition: int64(t.MaxInFlightPerPartition),
+		MaxRecordBytes: t.MaxRecordBytes, DefaultAck: broker.Ack(t.DefaultAck), Failover: t.Failover, Compression: t.Compression,
+	}
+}
+
+func (n *Node) partitionStats(index uint32, p *partition.Partition) broker.PartitionStats {
+	s := broker.PartitionStats{Index: index, OwnerNode: n.opts.NodeID, Status: "serving"}
+	if p == nil {
+		s.Status = "not served here"
+		return s
+	}
+	st := p.Stats()
+	s.Generation, s.OldestOffset, s.NextOffset, s.HighWatermark = st.Generation, st.Oldest, st.Next, st.HighWatermark
+	s.ArchivedOffset, s.LocalBytes, s.Segments, s.OldestSegmentAt = st.ArchivedEnd, st.LocalBytes, st.Segments, st.OldestAppend/1000
+	s.SizeBytes = s.LocalBytes
+	if n.chains != nil {
+		if c := n.chains.known(p.ID); c != nil {
+			s.ArchivedOffset, s.ArchivedBytes = c.End(), c.Bytes()
+			s.Segments += c.Len()
+			s.SizeBytes = max(s.LocalBytes, s.ArchivedBytes)
+		}
+	}
+	if st.Refused != nil {
+		s.Status = st.Refused.Error()
+	}
+	return s
+}
+
+// Topics lists topics by name.
+func (n *Node) Topics(_ context.Context, after string, limit int) ([]broker.TopicInfo, bool, error) {
+	if err := n.refusal(); err != nil {
+		return nil, false, err
+	}
+	table := n.topics.Load()
+	i := sort.Search(len(table.names), func(i int) bool { return table.names[i] > after })
+	end := min(i+max(limit, 0), len(table.names))
+	out := make([]broker.TopicInfo, 0, end-i)
+	for _, name := range table.names[i:end] {
+		out = append(out, table.byName[name].info())
+	}
+	return out, end < len(table.names), nil
+}
+
+// DeleteTopic deletes the topic: in the metadata first, whose answer is the
+// leader's confirmation that its data is garbage, then here. What the archive
+// holds of it stays until garbage collection.
+func (n *Node) DeleteTopic(ctx context.Context, name string, force bool) error {
+	n.topicsMu.Lock()
+	defer n.topicsMu.Unlock()
+	t, err := n.topic(name)
+	if err != nil {
+		return err
+	}
+	if !force {
+		if err := n.settled(t); err != nil {
+			return err
+		}
+	}
+	if _, err := n.meta.DeleteTopicByID(ctx, t.ID); err != nil {
+		return err
+	}
+	n.publishTopics()
+	for i := range t.partitions {
+		id := broker.PartitionID{Topic: t.ID, Partition: uint32(i)}
+		n.queue.Detach(id)
+		if n.uploader != nil {
+			n.uploader.Drop(id)
+		}
+	}
+	if n.chains != nil {
+		n.chains.forget(t.ID)
+	}
+	return n.engine.Drop(t.ID)
+}
+
+// settled refuses a topic with records that the default group has not settled.
+func (n *Node) settled(t *topic) error {
+	groups := n.queue.Groups(t.ID)
+	if len(groups) == 0 {
+		groups = []string{""} // nobody consumed yet: everything is unsettled
+	}
+	for _, g := range groups {
+		lag := int64(0)
+		if g == "" {
+			for _, p := range t.partitions {
+				lag += p.HighWatermark() - p.Oldest()
+			}
+		} else if ds, err := n.queue.Describe(t.ID, g); err == nil {
+			for _, d := range ds {
+				lag += d.Lag
+			}
+		}
+		if lag > 0 {
+			return errcode.New(errcode.Conflict, "topic %q still has %d unsettled records: consume them, or delete it with force=true", t.Name, lag).With("unsettled", lag)
+		}
+	}
+	return nil
+}
