@@ -33,10 +33,11 @@ type options struct {
 	attempts int           // of one append, before it gives up
 	pause    time.Duration // longest pause before the second attempt; doubles
 	page     int           // segments of a page
+	parallel int           // reads at once while loading
 }
 
 func defaults() options {
-	return options{now: time.Now, nonce: randomNonce, attempts: 6, pause: 50 * time.Millisecond, page: PageSegments}
+	return options{now: time.Now, nonce: randomNonce, attempts: 6, pause: 50 * time.Millisecond, page: PageSegments, parallel: loadParallel}
 }
 
 // WithClock replaces the clock that entries are stamped with.
@@ -57,6 +58,9 @@ func WithRetry(attempts int, pause time.Duration) Option {
 func WithPageSegments(n int) Option {
 	return func(o *options) { o.page = min(max(1, n), PageSegments) }
 }
+
+// WithParallelReads sets how many entries Load reads at once (8).
+func WithParallelReads(n int) Option { return func(o *options) { o.parallel = max(1, n) } }
 
 func randomNonce() uint64 {
 	var b [8]byte

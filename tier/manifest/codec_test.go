@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
@@ -110,13 +108,8 @@ func TestGolden(t *testing.T) {
 }
 
 // compressRaw stores JSON that no encoder here writes.
-func compressRaw(t testing.TB, raw string) []byte {
-	t.Helper()
-	enc, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer enc.Close()
+func compressRaw(raw string) []byte {
+	enc, _ := coders()
 	return enc.EncodeAll([]byte(raw), nil)
 }
 
@@ -136,7 +129,7 @@ func TestDecodeRefuses(t *testing.T) {
 		if !strings.Contains(good, old) {
 			t.Fatalf("the golden entry has no %q", old)
 		}
-		return compressRaw(t, strings.Replace(good, old, new, 1))
+		return compressRaw(strings.Replace(good, old, new, 1))
 	}
 	for name, x := range map[string]struct {
 		stored []byte
@@ -159,12 +152,12 @@ func TestDecodeRefuses(t *testing.T) {
 		"start below end":      {edit(`"previous_end":110`, `"previous_end":99999999999999`), errcode.Corrupt, "fence"},
 		"node out of the path": {edit(`"node":"node-a"`, `"node":".."`), errcode.Corrupt, "reserved"},
 		"no generation":        {edit(`"generation":3`, `"generation":0`), errcode.Corrupt, "generation"},
-		"two values":           {compressRaw(t, good+good), errcode.Corrupt, ""},
-		"not JSON":             {compressRaw(t, "hello"), errcode.Corrupt, ""},
+		"two values":           {compressRaw(good + good), errcode.Corrupt, ""},
+		"not JSON":             {compressRaw("hello"), errcode.Corrupt, ""},
 		"not zstd":             {[]byte(good), errcode.Corrupt, "zstd"},
 		"nothing":              {nil, errcode.Corrupt, "zstd"},
 		"two frames":           {append(bytes.Clone(stored), stored...), errcode.Corrupt, ""},
-		"bomb":                 {compressRaw(t, `{"version":1,"node":"`+strings.Repeat("a", 8<<20)+`"}`), errcode.Corrupt, "over the bound"},
+		"bomb":                 {compressRaw(`{"version":1,"node":"` + strings.Repeat("a", 8<<20) + `"}`), errcode.Corrupt, "over the bound"},
 	} {
 		e, _, err := DecodeEntry(x.stored)
 		if !errcode.Is(err, x.code) || e != nil || !strings.Contains(err.Error(), x.text) {
@@ -236,7 +229,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if json.Valid(b) {
-			b = compressRaw(t, string(b))
+			b = compressRaw(string(b))
 		}
 		e, _, err := DecodeEntry(b)
 		if err != nil {
@@ -269,7 +262,7 @@ func FuzzDecodePage(f *testing.F) {
 	f.Add(raw)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if json.Valid(b) {
-			b = compressRaw(t, string(b))
+			b = compressRaw(string(b))
 		}
 		p, _, err := DecodePage(b)
 		if err != nil {

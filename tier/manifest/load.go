@@ -11,7 +11,7 @@ import (
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
-// loadParallel is how many entries Load reads at once.
+// loadParallel is how many entries Load reads at once unless told otherwise.
 const loadParallel = 8
 
 // maxSeq keeps the gallop from running over the end of the number space.
@@ -33,7 +33,7 @@ func Load(ctx context.Context, store objstore.Store, pid broker.PartitionID, hin
 	for _, opt := range opts {
 		opt(&o)
 	}
-	l := loader{store: store, pid: pid, have: make(map[uint64]loaded)}
+	l := loader{store: store, pid: pid, parallel: o.parallel, have: make(map[uint64]loaded)}
 	end, err := l.findEnd(ctx, hint)
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Internal, err, "find the end of the chain of %s", pid)
@@ -75,9 +75,10 @@ func (c *Chain) Refresh(ctx context.Context) (bool, error) {
 }
 
 type loader struct {
-	store objstore.Store
-	pid   broker.PartitionID
-	have  map[uint64]loaded
+	store    objstore.Store
+	pid      broker.PartitionID
+	parallel int
+	have     map[uint64]loaded
 }
 
 // exists reads entry seq and remembers it.
@@ -169,7 +170,7 @@ func (l *loader) replay(ctx context.Context, end uint64) (*state, error) {
 func (l *loader) fetch(ctx context.Context, from, end uint64) error {
 	out := make([]loaded, end-from+1)
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(loadParallel)
+	g.SetLimit(l.parallel)
 	for i := range out {
 		seq := from + uint64(i)
 		if _, ok := l.have[seq]; ok {
