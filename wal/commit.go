@@ -4,10 +4,14 @@ import (
 	"context"
 	"io"
 	"math"
+	"runtime"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
+
+// maxYields bounds how often a leader lets others go first.
+const maxYields = 8
 
 // WaitWritten returns nil when lsn is in the file, so that it survives a crash
 // of the process. A caller that finds nobody writing writes itself; it then
@@ -260,6 +264,7 @@ func (l *Log) retryWrite() bool {
 // leadSync writes what is staged, syncs, and gives the sync role back or hands
 // it to a new leader. The caller has the role.
 func (l *Log) leadSync() {
+	l.gather()
 	l.mu.Lock()
 	upTo := l.mu.next - 1
 	l.mu.syncTo = upTo
@@ -276,6 +281,26 @@ func (l *Log) leadSync() {
 	l.mu.Lock()
 	l.endSync()
 	l.mu.Unlock()
+}
+
+// gather lets those who are about to append do so before the group is sealed,
+// when there were several of late: it yields the processor while that brings
+// more. A sync costs far more than the few microseconds, and without this the
+// callers of one sync and those who came during it take turns for ever, each
+// with half a group. A lone caller does not come here to wait.
+func (l *Log) gather() {
+	l.mu.Lock()
+	seen, busy := l.mu.next, l.mu.lastSync > 1
+	l.mu.Unlock()
+	for i := 0; busy && i < maxYields; i++ {
+		runtime.Gosched()
+		l.mu.Lock()
+		next := l.mu.next
+		l.mu.Unlock()
+		if busy = next != seen || i == 0; busy {
+			seen = next
+		}
+	}
 }
 
 // ensureWritten returns when lsn is in the file, or cannot be for now.
@@ -324,7 +349,8 @@ func (l *Log) syncWritten() error {
 func (l *Log) advance(lsn uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if lsn > l.durable.Load() {
+	if was := l.durable.Load(); lsn > was {
+		l.mu.lastSync = lsn - was
 		l.durable.Store(lsn)
 		broadcast(&l.mu.changed)
 	}

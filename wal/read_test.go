@@ -90,3 +90,25 @@ func TestDurableChanged(t *testing.T) {
 		<-c
 	})
 }
+
+// Padding is zero, whatever the reused buffer held before.
+func TestPaddingIsZero(t *testing.T) {
+	mem := newFS()
+	l := mustOpen(t, testOptions(mem))
+	for _, n := range []int{9000, 10, 5000, 1} {
+		put(t, l.Log, 1, n)
+	}
+	b := read(t, mem, fileName(1))
+	spans := spansOf(t, b)
+	if len(spans) != 4 {
+		t.Fatalf("%d groups", len(spans))
+	}
+	for _, s := range spans {
+		for i := s.off + s.size; i < int(roundUp(int64(s.off+s.size))); i++ {
+			if b[i] != 0 {
+				t.Fatalf("group at %d: byte %d of the padding is %#x", s.off, i, b[i])
+			}
+		}
+	}
+	mustClose(t, l)
+}

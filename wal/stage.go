@@ -66,6 +66,8 @@ type staging struct {
 	salt  uint64   // of the current file; only the write role touches it
 	entry *logFile // the current file's; only the write role touches it
 
+	lastSync uint64 // frames that the last sync made durable
+
 	armed   bool // the keeper knows that there is traffic
 	markLSN uint64
 	markMs  uint64
