@@ -86,10 +86,8 @@ func (x *exchange) collect(limit, ceiling int64, what string) ([]byte, error) {
 func (x *exchange) grow(buf *buffer, ceiling int64) (room int, err error) {
 	have := int64(len(buf.b))
 	size := min(4*have, max(ceiling, have+1))
-	if size > x.s.limits.LargeBody {
-		if err := x.charge(size - x.charged); err != nil {
-			return 0, err
-		}
+	if err := x.large(size); err != nil {
+		return 0, err
 	}
 	if size > int64(cap(buf.b)) {
 		next := pooled(size)
@@ -111,8 +109,13 @@ func pooled(size int64) *buffer {
 	return &buffer{b: make([]byte, 0, size)}
 }
 
-// charge takes n bytes from the budget of large bodies until the exchange ends.
-func (x *exchange) charge(n int64) error {
+// large takes size bytes in all, when they are more than Limits.LargeBody, from
+// the node's budget, until the exchange ends. Answers share it with bodies.
+func (x *exchange) large(size int64) error {
+	n := size - x.charged
+	if size <= x.s.limits.LargeBody || n <= 0 {
+		return nil
+	}
 	if x.s.largeBodies.Add(n) > x.s.limits.LargeBodyBytes {
 		x.s.largeBodies.Add(-n)
 		return errcode.New(errcode.Overloaded, "bodies in flight on this node would exceed %d bytes; try again later", x.s.limits.LargeBodyBytes).After(time.Second)

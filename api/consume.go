@@ -156,12 +156,16 @@ func (s *Server) giveBack(req ConsumeRequest, msgs []Message) {
 }
 
 // deliver writes the leased records. Those that do not fit, and all of them
-// when the answer cannot be written, go back at once.
+// when the answer cannot be built or written, go back at once.
 func (s *Server) deliver(x *exchange, req ConsumeRequest, msgs []Message, many bool, form string) error {
-	fit := fitting(msgs, s.limits.ConsumeBytes)
+	fit, size := fitting(msgs, s.limits.ConsumeBytes)
 	if fit < len(msgs) {
 		s.broker.Release(req.Topic, req.Group, msgs[fit:])
 		msgs = msgs[:fit]
+	}
+	if err := x.large(size); err != nil {
+		s.giveBack(req, msgs)
+		return err
 	}
 	x.Header()["Cache-Control"] = noStore
 	if err := x.writeMessages(msgs, many, form, true); err != nil {
@@ -171,16 +175,17 @@ func (s *Server) deliver(x *exchange, req ConsumeRequest, msgs []Message, many b
 	return nil
 }
 
-// fitting is how many messages stay within most bytes; the first always does.
-func fitting(msgs []Message, most int64) int {
-	var size int64
+// fitting is how many messages stay within most bytes, and how many bytes they
+// have; the first always fits.
+func fitting(msgs []Message, most int64) (fit int, size int64) {
 	for i := range msgs {
-		size += int64(len(msgs[i].Key) + len(msgs[i].Value))
-		if i > 0 && size > most {
-			return i
+		more := int64(len(msgs[i].Key) + len(msgs[i].Value))
+		if i > 0 && size+more > most {
+			return i, size
 		}
+		size += more
 	}
-	return len(msgs)
+	return len(msgs), size
 }
 
 // writeMessages writes the answer and waits until the connection has taken it.

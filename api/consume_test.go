@@ -423,3 +423,23 @@ func TestForcedShutdownCancels(t *testing.T) {
 		t.Errorf("%d requests are left", n)
 	}
 }
+
+// A wait outlasts every deadline of the socket: those for headers, bodies and
+// idle connections are not its own.
+func TestWaitOutlastsSocketDeadlines(t *testing.T) {
+	s := start(t, limits(func(l *Limits) {
+		l.HeaderTime, l.IdleTime, l.BodyStep, l.WriteStep = 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+	}))
+	done := make(chan answer, 2)
+	go func() { done <- s.do("GET", "/v1/topics/orders/consume?wait=10s", "") }()
+	go func() { done <- s.post("/v1/topics/orders/consume?wait=10s", " {} ") }()
+	eventually(t, "both wait", func() bool { return s.s.active.Load() == 2 })
+	<-time.After(250 * time.Millisecond) // five times every deadline
+	if n := s.s.active.Load(); n != 2 {
+		t.Fatalf("%d still wait", n)
+	}
+	s.f.put("orders", "1", "2")
+	for range 2 {
+		s.want(<-done, 200, "")
+	}
+}

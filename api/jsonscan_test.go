@@ -277,3 +277,25 @@ func FuzzPath(f *testing.F) {
 		}
 	})
 }
+
+// plainEnd finds each special byte at each place of a word, with any
+// neighbours.
+func TestPlainEnd(t *testing.T) {
+	for _, fill := range []byte{' ', 'a', 0x7f, 0x80, 0xff, '!', '#', '[', ']'} {
+		for size := range 20 {
+			for at := range size {
+				for c := range 256 {
+					b := bytes.Repeat([]byte{fill}, size)
+					b[at] = byte(c)
+					want := size
+					if !plainInString[c] {
+						want = at
+					}
+					if got := plainEnd(b, 0); got != want {
+						t.Fatalf("%q: %d, want %d", b, got, want)
+					}
+				}
+			}
+		}
+	}
+}

@@ -14,6 +14,12 @@ const hexDigits = "0123456789abcdef"
 // where every byte counts, callers choose base64 first.
 func appendText[S string | []byte](b []byte, s S) []byte {
 	b = append(b, '"')
+	begin := len(b)
+	b = append(b, s...)
+	if plainEnd(b, begin) == len(b) && utf8.Valid(b[begin:]) {
+		return append(b, '"') // nearly always
+	}
+	b = b[:begin]
 	from := 0
 	for i := 0; i < len(s); {
 		c := s[i]

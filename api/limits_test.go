@@ -276,3 +276,26 @@ func (s *site) metricRaw(nc net.Conn, series string) string {
 type keepOpen struct{ net.Conn }
 
 func (keepOpen) Close() error { return nil }
+
+// Large answers share the budget of large bodies: beyond it leases go back and
+// the answer is 503, and a page ends early.
+func TestLargeAnswersShareTheBudget(t *testing.T) {
+	s := start(t, limits(func(l *Limits) { l.LargeBodyBytes = 2 << 20 }))
+	for range 3 {
+		s.f.put("orders", strings.Repeat("x", 1<<20-1))
+	}
+	s.want(s.post("/v1/topics/orders/consume?max=3", ""), 503, "overloaded")
+	if n := s.f.releasedCount(); n != 3 {
+		t.Errorf("%d leases went back", n)
+	}
+	if a := s.want(s.post("/v1/topics/orders/consume?max=2", ""), 200, ""); strings.Contains(a.body, `"delivery_count":2`) {
+		t.Error("the refused delivery was counted")
+	}
+	a := s.want(s.do("GET", "/v1/topics/orders/partitions/0/records?max_bytes=16777216", ""), 200, "")
+	if !strings.Contains(a.body, `"resume_offset":2,`) {
+		t.Errorf("page: %s", a.body[len(a.body)-80:])
+	}
+	if n := s.s.largeBodies.Load(); n != 0 {
+		t.Errorf("%d bytes are still counted", n)
+	}
+}

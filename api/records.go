@@ -168,6 +168,13 @@ func (s *Server) page(ctx context.Context, x *exchange, reader LogReader, req Re
 				resume = recs[i].Offset
 				break
 			}
+			if err := x.large(want.size); err != nil {
+				if want.n == 1 {
+					return err
+				}
+				resume = recs[i].Offset // a shorter page is a page
+				break
+			}
 			if want.n > 1 {
 				out.b = append(out.b, ',')
 			}
