@@ -402,12 +402,13 @@ func TestNoAllocations(t *testing.T) {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
-	// The coders' pools may lose a buffer to the garbage collector.
+	// The coders' pools may lose a few buffers, to the garbage collector or by
+	// chance under the race detector; making a coder would show as far more.
 	for name, f := range map[string]func(){
 		"compress":   func() { buf, _ = AppendBatch(buf[:0], recs, BatchOptions{Codec: CodecZstd}) },
 		"decompress": func() { out, _ = DecodeBatch(out[:0], packed, &s) },
 	} {
-		if n := testing.AllocsPerRun(100, f); n > 1 {
+		if n := testing.AllocsPerRun(100, f); n > 4 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}

@@ -186,7 +186,7 @@ func TestKilledProcessThenPowerLoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.Write(content); err != nil {
+		if _, err := f.Write(bytes.Clone(content)); err != nil {
 			t.Fatal(err)
 		}
 		if err := f.Close(); err != nil {

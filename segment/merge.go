@@ -40,7 +40,8 @@ func (b *Builder) Accepts(h *BatchHeader) bool {
 // and offset delta may each grow to the longest varint of their kind.
 func grown(h *BatchHeader) int { return h.Size - HeaderSize + int(h.Records)*(4+9+4) }
 
-// AddBatch merges a batch, which the caller has verified, behind what is there.
+// AddBatch merges a batch, which the caller has verified, behind the batches
+// that are there already; it does not follow records that Add took.
 // Only the deltas and lengths are written anew; keys, values, headers, offsets
 // and timestamps stay byte for byte, and no record is materialised. The result
 // has the generation of the first batch. Errors: Conflict when Accepts says no,
