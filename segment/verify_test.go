@@ -108,7 +108,7 @@ func TestVerifyComparesTotals(t *testing.T) {
 func TestReportIsBounded(t *testing.T) {
 	fs := newFS(t)
 	w := mustCreate(t, fs)
-	b := mustBatch(t, someRecords(rand.New(rand.NewPCG(1, 1)), 0, 1), BatchOptions{})
+	b := mustBatch(t, someRecords(newRand(1), 0, 1), BatchOptions{})
 	for i := range 150 {
 		Stamp(b, int64(100+i), 0)
 		mustAppend(t, w, b)
