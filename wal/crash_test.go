@@ -48,6 +48,7 @@ func newMachine(t *rapid.T) *machine {
 
 func (m *machine) options() Options {
 	o := testOptions(m.fs)
+	o.FileSize = 64 << 10 // many rotations, and cheap copies in the file system
 	o.KnownDurable, o.NextNeeded = m.acked, m.needed
 	o.Holds = map[string]uint64{"state": m.needed}
 	return o
@@ -71,7 +72,7 @@ func (m *machine) open(t *rapid.T) {
 func (m *machine) photograph(when string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.images) >= 5 || m.rng.IntN(4) != 0 {
+	if len(m.images) >= 4 || m.rng.IntN(4) != 0 {
 		return
 	}
 	pct := []int{0, 0, 30, 50, 80, 100}[m.rng.IntN(6)]
@@ -114,6 +115,7 @@ func (m *machine) develop(t *rapid.T) {
 	m.mu.Unlock()
 	for i, img := range images {
 		o := testOptions(img.fs)
+		o.FileSize, o.PoolFiles = 64<<10, -1
 		o.KnownDurable, o.NextNeeded = img.acked, img.needed
 		l, err := tryOpen(o)
 		if err != nil {
@@ -192,7 +194,7 @@ func (m *machine) append(t *rapid.T, sizes []int) uint64 {
 }
 
 func (m *machine) actions(t *rapid.T) map[string]func(*rapid.T) {
-	size := rapid.OneOf(rapid.IntRange(0, 200), rapid.IntRange(3000, 9000), rapid.IntRange(20000, 70000))
+	size := rapid.OneOf(rapid.IntRange(0, 200), rapid.IntRange(3000, 6000), rapid.IntRange(12000, 20000))
 	sizes := rapid.SliceOfN(size, 1, 3)
 	return map[string]func(*rapid.T){
 		"durable": func(t *rapid.T) {
