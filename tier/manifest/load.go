@@ -199,11 +199,12 @@ func (l *loader) fetch(ctx context.Context, from, end uint64) error {
 // getEntry reads entry seq. NotFound means that the store says it is absent.
 func getEntry(ctx context.Context, store objstore.Store, pid broker.PartitionID, seq uint64) (loaded, error) {
 	key := EntryKey(pid, seq)
-	stored, err := get(ctx, store, key)
-	if err != nil {
-		return loaded{}, err
-	}
-	e, o, err := decodeEntry(stored, "manifest entry "+key)
+	var e *Entry
+	var o object
+	err := twice(ctx, store, key, func(stored []byte) (err error) {
+		e, o, err = decodeEntry(stored, "manifest entry "+key)
+		return err
+	})
 	if err != nil {
 		return loaded{}, err
 	}
@@ -211,6 +212,22 @@ func getEntry(ctx context.Context, store objstore.Store, pid broker.PartitionID,
 		return loaded{}, errcode.New(errcode.Corrupt, "manifest entry %s says it is entry %d of %s", key, e.Seq, e.Partition)
 	}
 	return loaded{e, o}, nil
+}
+
+// twice reads an object and decodes it, and once more when it does not decode:
+// its bytes may have been damaged on their way.
+func twice(ctx context.Context, store objstore.Store, key string, decode func(stored []byte) error) error {
+	stored, err := get(ctx, store, key)
+	if err != nil {
+		return err
+	}
+	if err = decode(stored); !errcode.Is(err, errcode.Corrupt) {
+		return err
+	}
+	if stored, err = get(ctx, store, key); err != nil {
+		return err
+	}
+	return decode(stored)
 }
 
 // get reads a whole object of at most maxStored bytes.

@@ -60,16 +60,17 @@ func (c *Chain) page(ctx context.Context, ref PageRef) ([]Segment, error) {
 		return segs, nil
 	}
 	key := PageKey(c.pid, ref.Base, ref.SHA256)
-	stored, err := get(ctx, c.store, key)
+	var p *Page
+	var got PageRef
+	err := twice(ctx, c.store, key, func(stored []byte) (err error) {
+		p, got, err = decodePage(stored, "manifest page "+key)
+		return err
+	})
 	if err != nil {
 		if errcode.Is(err, errcode.NotFound) {
 			// The chain names it, so this is loss and not absence.
 			return nil, errcode.New(errcode.Corrupt, "manifest page %s is missing: %s", key, err.Error())
 		}
-		return nil, err
-	}
-	p, got, err := decodePage(stored, "manifest page "+key)
-	if err != nil {
 		return nil, err
 	}
 	if got != ref || p.Partition != c.pid {
