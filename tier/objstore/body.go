@@ -138,8 +138,17 @@ func (b *exactBody) judge(err error) error {
 func (b *exactBody) Close() error { return b.body.Close() }
 
 // ReadAll returns the bytes of one object, at most max of them: a larger one is
-// TooLarge and is not read.
+// TooLarge and is not read. Bytes that the store's checksum disowns are asked for
+// once more, for they may have been damaged on the way, before it is Corrupt.
 func ReadAll(ctx context.Context, s Store, key string, max int64) ([]byte, Info, error) {
+	data, info, err := readAll(ctx, s, key, max)
+	if errcode.Is(err, errcode.Corrupt) {
+		data, info, err = readAll(ctx, s, key, max)
+	}
+	return data, info, err
+}
+
+func readAll(ctx context.Context, s Store, key string, max int64) ([]byte, Info, error) {
 	body, info, err := s.Get(ctx, key)
 	if err != nil {
 		return nil, Info{}, err

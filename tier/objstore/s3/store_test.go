@@ -29,14 +29,13 @@ func open(t *testing.T, o Options) *Store {
 }
 
 // Proves that the S3 store keeps the contract against a real server, in both
-// checksum modes and with bodies that go up in parts.
+// checksum modes, with bodies that go up in one request and in parts.
 func TestConformance(t *testing.T) {
 	srv := s3server.Start(t)
 	for name, mode := range map[string]func(*Options){
 		"auto":          func(*Options) {},
-		"when_required": func(o *Options) { o.Checksums = ChecksumOff },
-		"no_prefix_parts": func(o *Options) {
-			o.SinglePut, o.PartBytes = 1<<20, minPart
+		"when_required_in_parts": func(o *Options) {
+			o.Checksums, o.SinglePut, o.PartBytes = ChecksumOff, 1<<20, minPart
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
