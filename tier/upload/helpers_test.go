@@ -233,6 +233,7 @@ func enqueue(t testing.TB, u *Uploader, p broker.PartitionID, segs ...Sealed) {
 		}
 	}
 }
+
 var createOnly = objstore.PutOptions{CreateOnly: true}
 
 func readFile(t *testing.T, fs vfs.FS, path string) string {

@@ -196,7 +196,11 @@ func TestOutage(t *testing.T) {
 	})
 	reg := prometheus.NewRegistry()
 	begin := time.Now()
-	u := start(t, fs, n, func(c *Config) { c.Registry = reg; c.Backoff = 4 * time.Millisecond; c.MaxBackoff = 8 * time.Millisecond })
+	u := start(t, fs, n, func(c *Config) {
+		c.Registry = reg
+		c.Backoff = 4 * time.Millisecond
+		c.MaxBackoff = 8 * time.Millisecond
+	})
 	enqueue(t, u, pid, seal(t, fs, pid, 0, 10, 10))
 	<-enough
 	if d := time.Since(begin); d < 11*time.Millisecond {
