@@ -159,3 +159,21 @@ func (x *exchange) giveUpBody() {
 func tooLarge(what string, limit int64) error {
 	return errcode.New(errcode.TooLarge, "%s is larger than %d bytes; nothing was stored", what, limit).With("limit", limit)
 }
+
+// noBody refuses a body where the query says everything. An empty object
+// passes, because some clients cannot send a POST without one. The body is
+// read before any wait, since only then the connection is watched for its end.
+func (x *exchange) noBody() error {
+	body, err := x.readBody(x.s.limits.SmallBody, "the body")
+	if err != nil || len(body) == 0 {
+		return err
+	}
+	it, err := oneObject(body)
+	if err != nil {
+		return err
+	}
+	if it.next() {
+		return errcode.New(errcode.InvalidArgument, "this request has no body fields; %.60s belongs into the query", it.name)
+	}
+	return endOfObject(body, it.at)
+}

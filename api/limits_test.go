@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -298,4 +299,42 @@ func TestLargeAnswersShareTheBudget(t *testing.T) {
 	if n := s.s.largeBodies.Load(); n != 0 {
 		t.Errorf("%d bytes are still counted", n)
 	}
+}
+
+// Where a bound is on a parameter, its value passes and one more does not.
+func TestParameterBounds(t *testing.T) {
+	s := start(t)
+	for path, status := range map[string]int{
+		"/v1/topics/orders/partitions/0/records?max=999": 200, "/v1/topics/orders/partitions/0/records?max=1000": 200, "/v1/topics/orders/partitions/0/records?max=1001": 400,
+		"/v1/topics/orders/partitions/0/records?max_bytes=16777215": 200, "/v1/topics/orders/partitions/0/records?max_bytes=16777216": 200, "/v1/topics/orders/partitions/0/records?max_bytes=16777217": 400,
+		"/v1/topics?limit=999": 200, "/v1/topics?limit=1000": 200, "/v1/topics?limit=1001": 400,
+	} {
+		s.want(s.do("GET", path, ""), status, "")
+	}
+	s.f.put("orders", "x")
+	h := handlesOf(s.want(s.do("GET", "/v1/topics/orders/consume", ""), 200, "").body)[0]
+	for query, status := range map[string]int{"action=extend&for=11h59m59s": 204, "action=extend&for=12h": 204, "action=extend&for=12h1ns": 400, "action=nack&delay=12h1ns": 400} {
+		s.want(s.post("/v1/topics/orders/ack?receipt_handle="+h+"&"+query, ""), status, "")
+	}
+	s.want(s.post("/v1/topics/orders/ack?receipt_handle="+h+"&action=nack&delay=12h", ""), 204, "")
+}
+
+// Connections that are being turned away are bounded too: beyond that they are
+// closed without a word, and nobody waits for them.
+func TestRefusalsAreBounded(t *testing.T) {
+	s := start(t, limits(func(l *Limits) { l.Connections, l.RefusalsAtATime = 1, 1 }))
+	ask := "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+	_, r := s.raw(ask)
+	s.want(s.readAnswer(r, "GET"), 200, "")
+	eventually(t, "a connection is closed without an answer", func() bool {
+		lingering, r := s.raw(ask) // its refusal lasts for a second, since this side stays open
+		defer lingering.Close()
+		if _, err := r.ReadByte(); err != nil {
+			return errors.Is(err, io.EOF)
+		}
+		next, r := s.raw("")
+		defer next.Close()
+		_, err := r.ReadByte()
+		return errors.Is(err, io.EOF)
+	})
 }

@@ -131,6 +131,14 @@ func (s *Server) dispatch(x *exchange) error {
 		}
 		x.topic = name
 	}
+	if x.r.Method != http.MethodPost {
+		// Read now: a body that nobody reads would be waited for without a
+		// deadline when the answer is written, and the connection is only
+		// watched for its end once the body is done.
+		if err := x.noBody(); err != nil {
+			return err
+		}
+	}
 	return x.route.serve(x)
 }
 
@@ -147,6 +155,7 @@ func (s *Server) unrouted(x *exchange, path string) error {
 	x.Header()["Allow"] = []string{allow}
 	if x.r.Method == http.MethodOptions {
 		// No Access-Control header: pages of other origins are not approved.
+		x.giveUpBody()
 		x.WriteHeader(http.StatusNoContent)
 		return nil
 	}

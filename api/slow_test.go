@@ -232,3 +232,26 @@ func TestPipelining(t *testing.T) {
 		}
 	}
 }
+
+// B21: a body where none belongs is held to the same deadlines, whatever the
+// route and whatever the answer.
+func TestB21SilentBodiesEverywhere(t *testing.T) {
+	s := start(t, limits(func(l *Limits) { l.BodyStep = 50 * time.Millisecond; l.LingerTime = 50 * time.Millisecond }))
+	for _, head := range []string{
+		"GET /healthz", "GET /v1/topics", "DELETE /v1/topics/orders", "GET /v1/topics/orders/consume?wait=10s", "OPTIONS /v1/topics", "GET /nowhere", "PATCH /v1/topics/orders",
+		"POST /v1/topics/orders/ack", "POST /v1/topics/orders/consume", "POST /v1/topics", "GET /v1/topics/orders/partitions/0/records?follow",
+	} {
+		for _, length := range []string{"Content-Length: 1000", "Content-Length: 100000000", "Transfer-Encoding: chunked"} {
+			nc, r := s.raw(head + " HTTP/1.1\r\nHost: x\r\nX-Tidemark-Client: t\r\nAccept: application/x-ndjson\r\n" + length + "\r\n\r\n")
+			if a := s.readAnswer(r, "GET"); a.StatusCode < 400 && a.StatusCode != 204 {
+				t.Errorf("%s, %s: %d", head, length, a.StatusCode)
+			}
+			if _, err := r.ReadByte(); err != io.EOF {
+				t.Errorf("%s, %s: the connection was not closed: %v", head, length, err)
+			}
+			nc.Close()
+		}
+	}
+	s.want(s.do("GET", "/v1/topics", "{}"), 200, "")
+	s.want(s.do("GET", "/v1/topics", "x"), 400, "invalid_argument")
+}
