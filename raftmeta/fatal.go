@@ -90,14 +90,15 @@ func (f *fatal) unpark() {
 const unwindTimeout = 5 * time.Second
 
 // guard runs fn on a goroutine of its own, because code that parks must not
-// take the caller along, and returns fn's error or what tripped the plane. The
-// goroutine has ended when guard returns, unless it hangs inside a failed Pebble.
-func (f *fatal) guard(fn func() error) error {
+// take the caller along, and returns fn's error or what tripped the plane.
+// ended is false when fn hangs inside a failed Pebble: what it works on is
+// still its own.
+func (f *fatal) guard(fn func() error) (ended bool, err error) {
 	done := make(chan struct{})
-	var err error
+	var result error
 	go func() {
 		defer close(done)
-		err = fn()
+		result = fn()
 	}()
 	select {
 	case <-done:
@@ -106,11 +107,11 @@ func (f *fatal) guard(fn func() error) error {
 		select {
 		case <-done:
 		case <-time.After(unwindTimeout):
-			return f.err() // err belongs to the goroutine that hangs
+			return false, f.err()
 		}
 	}
 	if cause := f.err(); cause != nil {
-		return cause
+		return true, cause
 	}
-	return err
+	return true, result
 }

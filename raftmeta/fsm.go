@@ -105,6 +105,10 @@ func (s *fsmSnapshot) Persist(sink raft.SnapshotSink) error {
 	if err != nil {
 		return err
 	}
+	// The log is cut on the strength of these bytes: they have to read back.
+	if _, err := ParseExport(data); err != nil {
+		return errcode.Wrap(errcode.Internal, err, "read the metadata snapshot back before it replaces the log")
+	}
 	_, err = sink.Write(data)
 	return errcode.Wrap(errcode.Storage, err, "write the metadata snapshot %s", sink.ID())
 }

@@ -21,7 +21,7 @@ type Meta struct {
 	metrics *metrics
 
 	kick    chan struct{} // capacity 1: the snapshotter looks at the log again
-	places  chan struct{} // capacity maxInFlight: proposals in flight
+	places  chan struct{} // capacity maxInFlight: requests to Raft in flight
 	closing chan struct{}
 
 	stop      context.CancelFunc // ends the goroutines below
@@ -45,7 +45,11 @@ func Open(ctx context.Context, o Options) (_ *Meta, err error) {
 	}
 	m.metrics = newMetrics(o.Registerer)
 	m.fsm = newFSM(m.fatal, m.kickSnapshotter)
-	if err := m.fatal.guard(func() (err error) { m.plane, err = openPlane(&m.opts, m.fatal, m.fsm); return err }); err != nil {
+	ended, err := m.fatal.guard(func() (err error) { m.plane, err = openPlane(&m.opts, m.fatal, m.fsm); return err })
+	if err != nil {
+		if ended && m.plane != nil { // it failed as soon as it ran
+			err = errors.Join(err, m.plane.close(m.fatal))
+		}
 		return nil, err
 	}
 	background, stop := context.WithCancel(context.Background())
@@ -64,7 +68,7 @@ func Open(ctx context.Context, o Options) (_ *Meta, err error) {
 
 func (m *Meta) start(ctx context.Context) error {
 	start := m.opts.Now()
-	if err := m.plane.lead(ctx, m.opts.NodeID, m.fatal, m.opts.Logger); err != nil {
+	if err := m.lead(ctx); err != nil {
 		return err
 	}
 	if err := m.create(ctx); err != nil {
@@ -93,6 +97,28 @@ func (m *Meta) kickSnapshotter() {
 	}
 }
 
+// lead waits until this node leads and everything committed is applied.
+func (m *Meta) lead(ctx context.Context) error {
+	if err := m.plane.elect(m.opts.NodeID); err != nil {
+		// The election timeout does the same, in one to two seconds.
+		m.opts.Logger.Warn("raft did not take the request for an immediate election", "error", err)
+	}
+	for led := false; !led; {
+		select {
+		case led = <-m.plane.raft.LeaderCh():
+		case <-m.fatal.tripped:
+			return m.fatal.err()
+		case <-ctx.Done():
+			return errcode.New(errcode.Unavailable, "the metadata plane has no leader: %w", ctx.Err())
+		}
+	}
+	err := m.await(ctx, func() error { return m.plane.raft.Barrier(0).Error() })
+	if fatal := m.fatal.err(); fatal != nil {
+		return fatal // among them a command of the log that this build does not know
+	}
+	return errcode.Wrap(errcode.Unavailable, err, "pass the start barrier of the metadata plane")
+}
+
 // create gives a new directory its cluster. A crash before the mark is set
 // repeats it, which changes nothing when the command had been applied.
 func (m *Meta) create(ctx context.Context) error {
@@ -109,12 +135,13 @@ func (m *Meta) create(ctx context.Context) error {
 			return err
 		}
 	}
-	return m.fatal.guard(func() error {
+	_, err := m.fatal.guard(func() error {
 		if set, err := m.plane.store.mark(markInitialised); set != nil || err != nil {
 			return err
 		}
 		return m.plane.store.setMark(markInitialised, []byte{1})
 	})
+	return err
 }
 
 // adopted refuses to adopt over another cluster; the same one has been adopted
@@ -146,7 +173,7 @@ func (m *Meta) firstCommand() (command, error) {
 	return &initCluster{c}, nil
 }
 
-// drainTimeout is how long Close lets proposals in flight end with an answer.
+// drainTimeout is how long Close lets requests in flight end with an answer.
 const drainTimeout = 2 * time.Second
 
 // Close ends the plane and waits for its goroutines. Proposals in flight get
@@ -154,29 +181,28 @@ const drainTimeout = 2 * time.Second
 func (m *Meta) Close() error {
 	m.closeOnce.Do(func() {
 		close(m.closing)
-		m.drain()
+		m.drain(drainTimeout)
 		m.stop()
 		m.metrics.unregister()
 		m.closeErr = m.plane.close(m.fatal)
 		m.running.Wait()
-		for range maxInFlight { // every proposal ends with Raft, answered or not
-			m.places <- struct{}{}
-		}
+		// Raft has answered what was left, unless a failed Pebble holds it.
+		m.drain(unwindTimeout)
 	})
 	return m.closeErr
 }
 
-// drain waits until no proposal is in flight, for a while.
-func (m *Meta) drain() {
-	limit := time.NewTimer(drainTimeout)
-	defer limit.Stop()
+// drain waits until no request is in flight, at most for limit.
+func (m *Meta) drain(limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	taken := 0
-	for ; taken < maxInFlight; taken++ {
+	for taken < maxInFlight {
 		select {
 		case m.places <- struct{}{}:
+			taken++
 			continue
-		case <-m.fatal.tripped:
-		case <-limit.C:
+		case <-timer.C:
 		}
 		break
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxInFlight    = 256 // proposals that wait for Raft at a time; more wait for a place (I12)
+	maxInFlight    = 256 // requests that wait for Raft at a time; more wait for a place (I12)
 	enqueueTimeout = 5 * time.Second
 	applyTimeout   = 30 * time.Second // a caller without a deadline gets this one (I14)
 )
@@ -51,7 +51,29 @@ func (m *Meta) propose(ctx context.Context, c command) (result any, err error) {
 	}
 }
 
-// enter takes a place among the proposals in flight; leave gives it back.
+// await puts any other request to Raft and waits for it, the end of ctx or the
+// end of the plane. A request that is left behind keeps its place and ends at
+// the latest when Raft shuts down.
+func (m *Meta) await(ctx context.Context, request func() error) error {
+	if err := m.enter(ctx); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer m.leave()
+		done <- request()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-m.fatal.tripped:
+		return m.fatal.err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// enter takes a place among the requests in flight; leave gives it back.
 func (m *Meta) enter(ctx context.Context) error {
 	if err := m.fatal.refusal(); err != nil {
 		return err
@@ -64,7 +86,7 @@ func (m *Meta) enter(ctx context.Context) error {
 	case <-m.closing:
 		return errClosed
 	case <-ctx.Done():
-		return errcode.New(errcode.Overloaded, "%d metadata changes are in flight and none ended in time; try again later: %w", maxInFlight, ctx.Err())
+		return errcode.New(errcode.Overloaded, "%d metadata requests are in flight and none ended in time; try again later: %w", maxInFlight, ctx.Err())
 	}
 	select {
 	case <-m.closing:

@@ -1,13 +1,10 @@
 package raftmeta
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -47,7 +44,6 @@ type plane struct {
 	snapshots *snapshots
 	transport *raft.NetworkTransport
 	raft      *raft.Raft
-	waiters   sync.WaitGroup // goroutines of await
 }
 
 // openPlane builds Raft from what is in the directory. It has to run under fatal.guard.
@@ -210,31 +206,6 @@ const (
 	transportTimeout = 10 * time.Second
 )
 
-// lead waits until this node leads and everything committed is applied.
-func (p *plane) lead(ctx context.Context, id string, f *fatal, logger *slog.Logger) error {
-	if err := p.elect(id); err != nil {
-		// The election timeout does the same, in one to two seconds.
-		logger.Warn("raft did not take the request for an immediate election", "error", err)
-	}
-	for led := false; !led; {
-		select {
-		case led = <-p.raft.LeaderCh():
-		case <-f.tripped:
-			return f.err()
-		case <-ctx.Done():
-			return errcode.New(errcode.Unavailable, "the metadata plane has no leader: %w", ctx.Err())
-		}
-	}
-	err := p.await(ctx, f, func() error { return p.raft.Barrier(0).Error() })
-	if fatal := f.err(); fatal != nil {
-		return fatal
-	}
-	if err != nil {
-		return errcode.New(errcode.Unavailable, "the metadata plane did not pass its start barrier: %w", err)
-	}
-	return nil
-}
-
 // elect asks Raft for an election without waiting for a timeout. Only a lone
 // voter does this: among several it would depose a working leader.
 func (p *plane) elect(id string) error {
@@ -257,28 +228,13 @@ func (p *plane) elect(id string) error {
 	return p.transport.TimeoutNow(self, addr, request, &raft.TimeoutNowResponse{})
 }
 
-// await waits for a request to Raft, the end of ctx or the end of the plane.
-// The request ends by itself when Raft shuts down, and close waits for that.
-func (p *plane) await(ctx context.Context, f *fatal, request func() error) error {
-	done := make(chan error, 1)
-	p.waiters.Go(func() { done <- request() })
-	select {
-	case err := <-done:
-		return err
-	case <-f.tripped:
-		return f.err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // close ends Raft and its goroutines, then what they used.
 func (p *plane) close(f *fatal) error {
 	var errs []error
 	if p.raft != nil {
 		shutdown := p.raft.Shutdown()
 		f.unpark() // a parked main goroutine ends only now
-		errs = append(errs, p.waitShutdown(shutdown, f))
+		errs = append(errs, waitShutdown(shutdown, f))
 	}
 	if p.transport != nil {
 		p.transport.CloseStreams() // Close leaves pooled connections, and who serves their other ends, alone
@@ -292,13 +248,9 @@ func (p *plane) close(f *fatal) error {
 
 // waitShutdown waits for Raft's goroutines: for ever in good order, for a
 // while when Pebble failed under them.
-func (p *plane) waitShutdown(shutdown raft.Future, f *fatal) error {
+func waitShutdown(shutdown raft.Future, f *fatal) error {
 	done := make(chan error, 1)
-	go func() {
-		err := shutdown.Error()
-		p.waiters.Wait()
-		done <- err
-	}()
+	go func() { done <- shutdown.Error() }()
 	var limit <-chan time.Time
 	if f.err() != nil {
 		limit = time.After(unwindTimeout)

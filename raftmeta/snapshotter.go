@@ -52,16 +52,8 @@ func (m *Meta) sinceSnapshot() uint64 {
 // Snapshot writes the state to disk now and cuts the log. It returns when the
 // snapshot is durable.
 func (m *Meta) Snapshot(ctx context.Context) error {
-	if err := m.fatal.refusal(); err != nil {
-		return err
-	}
-	select {
-	case <-m.closing:
-		return errClosed
-	default:
-	}
 	start := m.opts.Now()
-	err := m.plane.await(ctx, m.fatal, func() error { return m.plane.raft.Snapshot().Error() })
+	err := m.await(ctx, func() error { return m.plane.raft.Snapshot().Error() })
 	if errors.Is(err, raft.ErrNothingNewToSnapshot) {
 		err = nil
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -124,6 +125,9 @@ func validateMember(id string, inc Incarnation, addresses map[string]string) err
 		return errcode.New(errcode.InvalidArgument, "node %s has %d addresses; at most %d are kept", id, len(addresses), maxAddresses)
 	}
 	for plane, addr := range addresses {
+		if !utf8.ValidString(plane) || !utf8.ValidString(addr) {
+			return errcode.New(errcode.InvalidArgument, "node %s has an address %.40q of %.40q that is not UTF-8", id, addr, plane)
+		}
 		if plane == "" || len(plane) > broker.MaxNameLen || len(addr) > maxAddressBytes {
 			return errcode.New(errcode.InvalidArgument, "node %s has an address with a name of %d and a value of %d bytes; 1 to %d and at most %d are kept",
 				id, len(plane), len(addr), broker.MaxNameLen, maxAddressBytes)
@@ -186,6 +190,9 @@ func validateSetting(key, value string) error {
 	}
 	if len(value) > MaxSettingBytes {
 		return errcode.New(errcode.TooLarge, "setting %s has %d bytes; at most %d are kept", key, len(value), MaxSettingBytes)
+	}
+	if !utf8.ValidString(value) {
+		return errcode.New(errcode.InvalidArgument, "setting %s is not UTF-8", key)
 	}
 	return nil
 }
