@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,10 +188,15 @@ func TestDeleteAndSeek(t *testing.T) {
 	r := newRig(t, Options{})
 	r.attach(0, log10(10))
 	r.ack(r.take(5)...)
-	if _, err := r.e.Delete(topicA, "default"); err != nil {
+	deleted, err := r.e.Delete(topicA, "default")
+	if err != nil {
 		t.Fatal(err)
 	}
-	_, err := r.e.Delete(topicA, "default")
+	// A snapshot without the group holds the deletion, and says so.
+	if states, lsn := r.e.Snapshot(part(0)); len(states) != 0 || lsn != deleted {
+		t.Errorf("%+v at %d, deleted at %d", states, lsn, deleted)
+	}
+	_, err = r.e.Delete(topicA, "default")
 	wantCode(t, err, errcode.NotFound)
 	_, err = r.e.Describe(topicA, "other")
 	wantCode(t, err, errcode.NotFound)
@@ -263,4 +269,37 @@ func TestExpiryTold(t *testing.T) {
 		synctest.Wait()
 		r.one(0)
 	})
+}
+
+// Replaying entries that a state holds already, and later ones that it has
+// passed, changes nothing.
+func TestApplyWhatIsKnown(t *testing.T) {
+	r := newRig(t, Options{})
+	s := State{Group: "default", Committed: 5, Ranges: [][2]int64{{7, 9}}, Returned: []Returned{{5, 2, 0}}}
+	cfg := log10(10)
+	cfg.Replay = true
+	r.attach(0, cfg, s)
+	far := time.Now().Add(time.Hour)
+	for name, ops := range map[string][]byte{
+		"settled below":    appendSettle(nil, 0, 5),
+		"settled ahead":    appendSettle(nil, 7, 8),
+		"earlier return":   appendReturn(nil, 5, 1, far.UnixMilli()),
+		"same return":      appendReturn(nil, 5, 2, 0),
+		"settled return":   appendReturn(nil, 8, 9, 0),
+		"earlier extend":   appendExtend(nil, 5, 1, 1, far.UnixMicro()),
+		"extend, returned": appendExtend(nil, 5, 2, 1, far.UnixMicro()),
+		"settled extend":   appendExtend(nil, 3, 1, 1, far.UnixMicro()),
+	} {
+		if err := r.e.Apply(part(0), "default", ops); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := r.e.Snapshot(part(0)); len(got) != 1 || !reflect.DeepEqual(got[0], s) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	bad := append(appendSettle(nil, 5, 6), 99)
+	wantCode(t, r.e.Apply(part(0), "default", bad), errcode.UnsupportedVersion)
+	if got, _ := r.e.Snapshot(part(0)); !reflect.DeepEqual(got[0], s) {
+		t.Errorf("half an entry was applied: %+v", got)
+	}
 }
