@@ -14,7 +14,7 @@ import (
 // call succeeds once the journal takes it.
 func TestJournalRefuses(t *testing.T) {
 	r := newRig(t, Options{})
-	r.attach(0, log10(5))
+	r.attach(0, upTo(5))
 	ds := r.take(2)
 	r.j.refuse(errJournal)
 	calls := map[string]func() error{
@@ -48,7 +48,7 @@ func TestJournalRefuses(t *testing.T) {
 func TestExpiryWithoutJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{})
-		r.attach(0, log10(1))
+		r.attach(0, upTo(1))
 		r.one(0)
 		r.j.refuse(errJournal)
 		time.Sleep(time.Second)
@@ -63,8 +63,8 @@ func TestExpiryWithoutJournal(t *testing.T) {
 // with neighbouring offsets as one range.
 func TestLSNs(t *testing.T) {
 	r := newRig(t, Options{})
-	r.attach(0, log10(10))
-	r.attach(1, log10(10))
+	r.attach(0, upTo(10))
+	r.attach(1, upTo(10))
 	a, b := r.takeFrom(0, 10), r.takeFrom(1, 10)
 	if lsn, err := r.e.Ack(topicA, "", a[0].Handle); lsn != 1 || err != nil {
 		t.Fatal(lsn, err)
@@ -118,7 +118,7 @@ func TestAttachRefuses(t *testing.T) {
 		t.Errorf("groups %v were left", got)
 	}
 	wantCode(t, r.e.Attach(part(1024), PartitionConfig{}, nil), errcode.InvalidArgument)
-	r.attach(0, log10(0))
+	r.attach(0, upTo(0))
 	wantCode(t, r.e.Attach(part(0), PartitionConfig{}, nil), errcode.Conflict)
 	wantCode(t, r.e.Serve(part(9)), errcode.Unavailable)
 	wantCode(t, r.e.Apply(part(9), "g", appendDelete(nil)), errcode.Unavailable)
@@ -135,7 +135,7 @@ func TestAttachRefuses(t *testing.T) {
 func TestGap(t *testing.T) {
 	r := newRig(t, Options{})
 	const wide = int64(1) << 32
-	r.attach(0, log10(10))
+	r.attach(0, upTo(10))
 	ds := r.take(10)
 	r.e.Gap(part(0), 10, 10+wide)
 	r.e.Advance(part(0), 10+wide+2)
@@ -152,7 +152,7 @@ func TestGap(t *testing.T) {
 		t.Errorf("%v %v", offsets(late), err)
 	}
 	// Standing at the gap, before anything behind it, is not ahead of the log.
-	cfg := log10(10)
+	cfg := upTo(10)
 	cfg.Gaps = [][2]int64{{10, 10 + wide}}
 	r.e.Detach(part(0))
 	r.attach(0, cfg, State{Group: "default", Committed: 10 + wide})
@@ -164,7 +164,7 @@ func TestGap(t *testing.T) {
 // returned ones go on (I12).
 func TestMaxTracked(t *testing.T) {
 	r := newRig(t, Options{MaxTracked: 50})
-	r.attach(0, log10(1000))
+	r.attach(0, upTo(1000))
 	ds := r.take(1000)
 	if len(ds) != 50 {
 		t.Fatalf("%d tracked", len(ds))
@@ -186,7 +186,7 @@ func TestMaxTracked(t *testing.T) {
 // anew, and a seek of it makes it again.
 func TestDeleteAndSeek(t *testing.T) {
 	r := newRig(t, Options{})
-	r.attach(0, log10(10))
+	r.attach(0, upTo(10))
 	r.ack(r.take(5)...)
 	deleted, err := r.e.Delete(topicA, "default")
 	if err != nil {
@@ -200,7 +200,7 @@ func TestDeleteAndSeek(t *testing.T) {
 	wantCode(t, err, errcode.NotFound)
 	_, err = r.e.Describe(topicA, "other")
 	wantCode(t, err, errcode.NotFound)
-	r.restart(false, log10(10))
+	r.restart(false, upTo(10))
 	if got := r.e.Groups(topicA); len(got) != 0 {
 		t.Errorf("groups %v came back", got)
 	}
@@ -214,7 +214,7 @@ func TestDeleteAndSeek(t *testing.T) {
 	if d := r.one(2); d.Attempt != 2 {
 		t.Errorf("attempt %d", d.Attempt)
 	}
-	r.restart(false, log10(10))
+	r.restart(false, upTo(10))
 	if ds := r.take(20); len(ds) != 8 || ds[0].Offset != 2 {
 		t.Errorf("%v", offsets(ds))
 	}
@@ -250,7 +250,7 @@ func TestAllocations(t *testing.T) {
 func TestExpiryTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{})
-		r.attach(0, log10(1))
+		r.attach(0, upTo(1))
 		time.Sleep(1234567 * time.Nanosecond) // between two ticks of the wheel
 		d := r.one(0)
 		if want := time.Now().Add(time.Second).Truncate(time.Microsecond); !d.Expiry.Equal(want) {
@@ -276,7 +276,7 @@ func TestExpiryTold(t *testing.T) {
 func TestApplyWhatIsKnown(t *testing.T) {
 	r := newRig(t, Options{})
 	s := State{Group: "default", Committed: 5, Ranges: [][2]int64{{7, 9}}, Returned: []Returned{{5, 2, 0}}}
-	cfg := log10(10)
+	cfg := upTo(10)
 	cfg.Replay = true
 	r.attach(0, cfg, s)
 	far := time.Now().Add(time.Hour)

@@ -15,8 +15,8 @@ import (
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
-// log10 is a partition with ten records.
-func log10(hw int64) PartitionConfig {
+// upTo is a partition with records below hw and leases of a second.
+func upTo(hw int64) PartitionConfig {
 	return PartitionConfig{HighWatermark: hw, VisibilityTimeout: time.Second}
 }
 
@@ -24,12 +24,12 @@ func log10(hw int64) PartitionConfig {
 func TestB67NackedRecordIsNotPassed(t *testing.T) {
 	for _, snapshot := range []bool{true, false} {
 		r := newRig(t, Options{})
-		r.attach(0, log10(10))
+		r.attach(0, upTo(10))
 		ds := r.take(10)
 		r.ack(ds[:4]...)
 		r.ack(ds[5:]...)
 		r.nack(ds[4], 0)
-		r.restart(snapshot, log10(10))
+		r.restart(snapshot, upTo(10))
 		if d := r.one(4); d.Attempt != 2 {
 			t.Errorf("attempt %d, want 2", d.Attempt)
 		}
@@ -46,21 +46,21 @@ func TestB69GroupAheadOfTheLog(t *testing.T) {
 	r := newRig(t, Options{Registerer: reg, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 	ahead := State{Group: "default", Committed: 14084, Ranges: [][2]int64{{14090, 14100}}, Returned: []Returned{{14084, 1, 0}}}
 	r.j.entries = append(r.j.entries, journalEntry{part(0), "default", appendSettle(nil, 0, 14084)})
-	r.attach(0, log10(10), ahead)
+	r.attach(0, upTo(10), ahead)
 	r.nothing()
 	r.e.Advance(part(0), 11)
 	r.one(10)
 	if n := strings.Count(logged.String(), "ahead of the log"); n != 1 || gather(t, reg)["clamped_total"] != 1 {
 		t.Errorf("%d log lines and %v counted, want 1: %s", n, gather(t, reg), logged.String())
 	}
-	r.restart(false, log10(11))
+	r.restart(false, upTo(11))
 	r.one(10)
 }
 
 // A seek beyond the end of the log is refused with both bounds (B71).
 func TestB71SeekBeyondTheLog(t *testing.T) {
 	r := newRig(t, Options{})
-	r.attach(0, log10(10))
+	r.attach(0, upTo(10))
 	_, err := r.e.Seek(part(0), "", 1_700_000_000_000)
 	wantCode(t, err, errcode.OutOfRange)
 	r.one(0)
@@ -162,7 +162,7 @@ func TestB75FiftyThousandHoles(t *testing.T) {
 // out; acks of what is out already are taken, and the backlog drains (B76).
 func TestB76OnlyTheHoleAtTheCap(t *testing.T) {
 	r := newRig(t, Options{MaxRanges: 3})
-	r.attach(0, log10(40))
+	r.attach(0, upTo(40))
 	ds := r.take(12)
 	for _, d := range ds {
 		if d.Offset%2 == 1 {
@@ -195,7 +195,7 @@ func TestB76OnlyTheHoleAtTheCap(t *testing.T) {
 func TestB80LateAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{})
-		r.attach(0, log10(1))
+		r.attach(0, upTo(1))
 		a := r.one(0)
 		time.Sleep(time.Second)
 		_, err := r.e.Ack(topicA, "", a.Handle)
@@ -221,7 +221,7 @@ func TestB80LateAck(t *testing.T) {
 func TestB81Extend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{})
-		r.attach(0, log10(1))
+		r.attach(0, upTo(1))
 		extend := func(d Delivery, by time.Duration) error {
 			_, err := r.e.Extend(topicA, "", d.Handle, by)
 			return err
@@ -262,14 +262,14 @@ func TestHandleAfterRestart(t *testing.T) {
 	for _, snapshot := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, Options{})
-			r.attach(0, log10(6))
+			r.attach(0, upTo(6))
 			ds := r.take(6)
 			if _, err := r.e.Extend(topicA, "", ds[3].Handle, time.Minute); err != nil {
 				t.Fatal(err)
 			}
 			r.nack(ds[5], 0)
 			time.Sleep(time.Millisecond) // a restart takes longer
-			r.restart(snapshot, log10(6))
+			r.restart(snapshot, upTo(6))
 			_, err := r.e.Ack(topicA, "", ds[5].Handle)
 			wantCode(t, err, errcode.Gone) // given back before
 			r.ack(ds[1])
@@ -286,7 +286,7 @@ func TestHandleAfterRestart(t *testing.T) {
 					t.Errorf("offset %d is delivered beside its lease", d.Offset)
 				}
 			}
-			r.restart(snapshot, log10(6))
+			r.restart(snapshot, upTo(6))
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			_, err = r.e.Ack(topicA, "", ds[4].Handle)
@@ -302,7 +302,7 @@ func TestHandleAfterRestart(t *testing.T) {
 func TestB82DelayedHoldNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{})
-		cfg := log10(5)
+		cfg := upTo(5)
 		cfg.MaxInFlight = 2
 		r.attach(0, cfg)
 		ds := r.take(2)
@@ -325,7 +325,7 @@ func TestB83ExpiryFreesTheCap(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, Options{})
-			cfg := log10(9)
+			cfg := upTo(9)
 			cfg.MaxInFlight = 3
 			r.attach(0, cfg)
 			if n := len(r.take(10)); n != 3 {

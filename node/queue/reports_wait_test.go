@@ -18,7 +18,7 @@ import (
 func TestB84DeadPoller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{})
-		r.attach(0, log10(0))
+		r.attach(0, upTo(0))
 		// The race itself, many times: the caller leaves before, after and while
 		// the record is handed to it.
 		var hw int64
@@ -75,8 +75,8 @@ func TestB84DeadPoller(t *testing.T) {
 func TestB86PinnedWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{})
-		r.attach(0, log10(0))
-		r.attach(7, log10(0))
+		r.attach(0, upTo(0))
+		r.attach(7, upTo(0))
 		got := make(chan Delivery, 2)
 		wait := func(partition int) {
 			ds, err := r.e.Reserve(context.Background(), Request{Topic: topicA, Partition: partition, Wait: time.Minute})
@@ -109,10 +109,10 @@ func TestB88DelaySurvivesRestart(t *testing.T) {
 	for _, snapshot := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, Options{})
-			r.attach(0, log10(1))
+			r.attach(0, upTo(1))
 			r.nack(r.one(0), time.Minute)
 			time.Sleep(5 * time.Second)
-			r.restart(snapshot, log10(1))
+			r.restart(snapshot, upTo(1))
 			time.Sleep(55*time.Second - time.Millisecond)
 			synctest.Wait()
 			r.nothing()
@@ -130,7 +130,7 @@ func TestB88DelaySurvivesRestart(t *testing.T) {
 func TestB91ManyDueTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{})
-		r.attach(0, log10(1000))
+		r.attach(0, upTo(1000))
 		for i, d := range r.take(1000) {
 			r.nack(d, time.Second+time.Duration(i%10)*time.Millisecond)
 		}
@@ -156,7 +156,7 @@ func TestB91ManyDueTogether(t *testing.T) {
 func TestB94DueWhileIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{})
-		r.attach(0, log10(3))
+		r.attach(0, upTo(3))
 		start := time.Now()
 		delays := []time.Duration{1000 * time.Millisecond, 1300 * time.Millisecond, 1301 * time.Millisecond}
 		for i, d := range r.take(3) {
@@ -180,8 +180,8 @@ func TestB94DueWhileIdle(t *testing.T) {
 // it gets a clean answer (B102).
 func TestB102Trim(t *testing.T) {
 	r := newRig(t, Options{})
-	r.attach(0, log10(100))
-	r.attach(1, log10(100))
+	r.attach(0, upTo(100))
+	r.attach(1, upTo(100))
 	ds := r.takeFrom(0, 31)
 	r.ack(ds[:10]...)
 	for _, d := range append(ds[10:15:15], ds[16:30]...) {
@@ -207,12 +207,12 @@ func TestB102Trim(t *testing.T) {
 // first record, and old handles are gone (B114).
 func TestB114RecreatedTopic(t *testing.T) {
 	r := newRig(t, Options{})
-	r.attach(0, log10(500))
+	r.attach(0, upTo(500))
 	old := r.take(500)
 	r.ack(old[:499]...)
 	r.e.Detach(part(0))
 	anew := broker.PartitionID{Topic: topicA + 1}
-	if err := r.e.Attach(anew, log10(5), nil); err != nil {
+	if err := r.e.Attach(anew, upTo(5), nil); err != nil {
 		t.Fatal(err)
 	}
 	_, err := r.e.Ack(anew.Topic, "", old[499].Handle)
@@ -228,7 +228,7 @@ func TestB252Counters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reg := prometheus.NewPedanticRegistry()
 		r := newRig(t, Options{Registerer: reg})
-		r.attach(0, log10(10))
+		r.attach(0, upTo(10))
 		ds := r.take(7)
 		for _, d := range ds[:3] {
 			r.nack(d, 0)
@@ -238,7 +238,8 @@ func TestB252Counters(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.ack(ds[6])
-		r.e.Ack(topicA, "", ds[6].Handle)
+		_, err := r.e.Ack(topicA, "", ds[6].Handle)
+		wantCode(t, err, errcode.Gone)
 		time.Sleep(time.Second)
 		synctest.Wait() // two expire
 		if _, err := r.e.Skip(part(0), 8, 10); err != nil {

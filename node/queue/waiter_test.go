@@ -37,7 +37,7 @@ func TestFiveThousandWaiters(t *testing.T) {
 		const calls = 5000
 		var reads atomic.Int64
 		r := newRig(t, Options{Now: func() time.Time { reads.Add(1); return time.Now() }})
-		r.attach(0, log10(0))
+		r.attach(0, upTo(0))
 		out := make(chan result, calls)
 		for n := range calls {
 			go func() {
@@ -88,8 +88,8 @@ func TestFiveThousandWaiters(t *testing.T) {
 func TestWaitersInArrivalOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{})
-		r.attach(0, log10(0))
-		r.attach(1, log10(0))
+		r.attach(0, upTo(0))
+		r.attach(1, upTo(0))
 		out := make(chan result, 20)
 		pins := []int{AnyPartition, 0, 1, AnyPartition, 0, 0, AnyPartition}
 		for n, pin := range pins {
@@ -134,7 +134,7 @@ func TestWhatWakesAWaiter(t *testing.T) {
 				r.Error(err)
 			}
 		},
-		"attach": func(r *rig, ds []Delivery) { r.attach(1, log10(1)) },
+		"attach": func(r *rig, ds []Delivery) { r.attach(1, upTo(1)) },
 		"configure": func(r *rig, ds []Delivery) {
 			if err := r.e.Configure(part(0), time.Second, 3); err != nil {
 				r.Error(err)
@@ -149,7 +149,7 @@ func TestWhatWakesAWaiter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, Options{})
-				cfg := log10(2)
+				cfg := upTo(2)
 				cfg.MaxInFlight = 1
 				r.attach(0, cfg)
 				ds := r.take(1)
@@ -191,8 +191,8 @@ func TestHowWaitersEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, Options{})
-				r.attach(0, log10(0))
-				r.attach(1, log10(0))
+				r.attach(0, upTo(0))
+				r.attach(1, upTo(0))
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
 				out := make(chan result, 1)
@@ -221,7 +221,7 @@ func TestHowWaitersEnd(t *testing.T) {
 func TestMaxWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{MaxWaiters: 2})
-		r.attach(0, log10(0))
+		r.attach(0, upTo(0))
 		out := make(chan result, 3)
 		req := Request{Partition: AnyPartition, Wait: time.Minute}
 		r.park(context.Background(), 0, req, out)
@@ -249,7 +249,7 @@ func TestReserveMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options{})
 		for n := range uint32(3) {
-			r.attach(n, log10(4))
+			r.attach(n, upTo(4))
 		}
 		if n := len(r.take(100)); n != 12 {
 			t.Fatalf("%d of 12", n)
@@ -279,7 +279,7 @@ func TestReserveArguments(t *testing.T) {
 	ctx := context.Background()
 	_, err := r.e.Reserve(ctx, Request{Topic: topicA, Partition: AnyPartition})
 	wantCode(t, err, errcode.Unavailable)
-	r.attach(0, log10(1))
+	r.attach(0, upTo(1))
 	for name, c := range map[string]struct {
 		req  Request
 		code errcode.Code
