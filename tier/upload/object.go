@@ -69,7 +69,7 @@ func (u *Uploader) put(ctx context.Context, pid broker.PartitionID, it *item) er
 }
 
 // confirm compares the object that an earlier try of this attempt left behind
-// with what was sealed. Another content takes the key out of use.
+// with what was sealed. Another content, seen twice, takes the key out of use.
 func (u *Uploader) confirm(ctx context.Context, key string, it *item) error {
 	body, info, err := u.cfg.Store.Get(ctx, key)
 	if err != nil {
@@ -85,8 +85,11 @@ func (u *Uploader) confirm(ctx context.Context, key string, it *item) error {
 		return errcode.Wrap(errcode.Transient, err, "read %s to confirm an earlier upload", key)
 	}
 	if n != it.sealed.Info.Bytes || info.Size != n || [32]byte(h.Sum(nil)) != it.sealed.Info.FileSHA256 {
-		it.fresh = false
-		return errcode.New(errcode.Transient, "object %s of an earlier attempt has %d bytes and other content than %s: it is left alone, a new attempt follows", key, info.Size, it.sealed.Path)
+		// Read twice before the key is given up: the answer may have been
+		// damaged on its way.
+		it.doubts++
+		it.fresh = it.doubts < 2
+		return errcode.New(errcode.Transient, "object %s of an earlier attempt has %d bytes and other content than %s: it is left alone", key, info.Size, it.sealed.Path)
 	}
 	return nil
 }
