@@ -51,8 +51,8 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-func start(t testing.TB, change ...func(*Options)) *site {
-	t.Helper()
+func start(tb testing.TB, change ...func(*Options)) *site {
+	tb.Helper()
 	f := newFakeBroker().topic("orders", 3)
 	log := &syncBuffer{}
 	reg := prometheus.NewRegistry()
@@ -65,27 +65,27 @@ func start(t testing.TB, change ...func(*Options)) *site {
 	}
 	s, err := New(f, opts)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ln) }()
 	tr := &http.Transport{DisableCompression: true}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		tr.CloseIdleConnections()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
-			t.Errorf("shutdown: %v", err)
+			tb.Errorf("shutdown: %v", err)
 		}
 		if err := <-served; err != nil {
-			t.Errorf("serve: %v", err)
+			tb.Errorf("serve: %v", err)
 		}
 	})
-	return &site{t: t, f: f, s: s, addr: ln.Addr().String(), c: &http.Client{Transport: tr}, log: log}
+	return &site{t: tb, f: f, s: s, addr: ln.Addr().String(), c: &http.Client{Transport: tr}, log: log}
 }
 
 func limits(change func(*Limits)) func(*Options) {
@@ -191,15 +191,15 @@ func (s *site) readAnswer(r *bufio.Reader, method string) answer {
 }
 
 // eventually polls until ok.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
 	end := time.After(10 * time.Second)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-end:
-			t.Fatalf("never happened: %s", what)
+			tb.Fatalf("never happened: %s", what)
 		case <-tick.C:
 		}
 	}

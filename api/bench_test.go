@@ -13,6 +13,7 @@ func line256(i int) string {
 }
 
 func benchDecode(b *testing.B, body string, decode func(*batch, []byte) error) {
+	b.Helper()
 	l := DefaultLimits()
 	x := &exchange{s: &Server{limits: l}, info: TopicInfo{Partitions: 3}}
 	src, dst := []byte(body), make([]byte, len(body))

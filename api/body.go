@@ -71,7 +71,7 @@ func (x *exchange) collect(limit, ceiling int64, what string) ([]byte, error) {
 		switch {
 		case int64(len(buf.b)) > limit:
 			return buf.b, tooLarge(what, limit)
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return buf.b, nil
 		case err != nil:
 			return buf.b, x.bodyError(err)

@@ -40,7 +40,7 @@ func TestB21ExpectAndSilence(t *testing.T) {
 // A body may be slow as long as every step of it arrives in time: a drip below
 // that rate is cut off, whole steps are not.
 func TestSlowBodySteps(t *testing.T) {
-	s := start(t, limits(func(l *Limits) { l.BodyStep = 400 * time.Millisecond }))
+	s := start(t, limits(func(l *Limits) { l.BodyStep = time.Second }))
 	nc, r := s.raw("POST /v1/topics/orders/produce HTTP/1.1\r\nHost: x\r\nX-Tidemark-Client: t\r\nContent-Length: 1000\r\n\r\n")
 	stop := make(chan struct{})
 	stopped := make(chan struct{})
@@ -63,9 +63,9 @@ func TestSlowBodySteps(t *testing.T) {
 	close(stop)
 	<-stopped
 	nc, r = s.raw(fmt.Sprintf("POST /v1/topics/orders/produce HTTP/1.1\r\nHost: x\r\nX-Tidemark-Client: t\r\nContent-Length: %d\r\n\r\n", 5*bodyStep))
-	tick := time.NewTicker(150 * time.Millisecond)
+	tick := time.NewTicker(300 * time.Millisecond)
 	defer tick.Stop()
-	for range 5 { // 750 ms in all: more than one step's time
+	for range 5 { // 1.5 s in all: more than one step's time
 		<-tick.C
 		if _, err := nc.Write(make([]byte, bodyStep)); err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -85,8 +86,8 @@ func (c *Client) Ready(ctx context.Context) (broker.Readiness, error) {
 
 // factsOf returns the fields of an error answer that has a field ready.
 func factsOf(err error) (map[string]any, bool) {
-	e, ok := err.(*errcode.Error)
-	if !ok || e.Facts["ready"] == nil {
+	var e *errcode.Error
+	if !errors.As(err, &e) || e.Facts["ready"] == nil {
 		return nil, false
 	}
 	return e.Facts, true
