@@ -286,7 +286,7 @@ func TestEviction(t *testing.T) {
 		}
 		settle(t, c)
 		if i == 2 {
-			if _, ok := c.disk.get(idOf(keys[0], 0), 0); !ok {
+			if _, _, ok := c.disk.get(idOf(keys[0], 0), 0, nil); !ok {
 				t.Fatal("the first chunk is gone too early")
 			}
 		}

@@ -82,19 +82,21 @@ func (d *disk) has(id chunkID) bool {
 	return ok
 }
 
-// get reads a chunk. A file that does not verify is removed.
-func (d *disk) get(id chunkID, n uint32) ([]byte, bool) {
+// get reads a chunk into buf, which is replaced when it is too small, and
+// returns the chunk's bytes and the buffer that holds them. A file that does not
+// verify is removed.
+func (d *disk) get(id chunkID, n uint32, buf []byte) (data, used []byte, ok bool) {
 	d.mu.Lock()
 	e, ok := d.mu.slots[id]
 	if !ok {
 		d.mu.Unlock()
-		return nil, false
+		return nil, buf, false
 	}
 	s := e.Value.(*slot)
 	s.pins++
 	d.mu.order.MoveToFront(e)
 	d.mu.Unlock()
-	data, err := d.read(s, n)
+	data, buf, err := d.read(s, n, buf)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.pins--
@@ -102,28 +104,32 @@ func (d *disk) get(id chunkID, n uint32) ([]byte, bool) {
 		if d.mu.slots[id] == e {
 			d.remove(e)
 		}
-		return nil, false
+		return nil, buf, false
 	}
-	return data, true
+	return data, buf, true
 }
 
-func (d *disk) read(s *slot, n uint32) ([]byte, error) {
+func (d *disk) read(s *slot, n uint32, buf []byte) (data, used []byte, err error) {
 	if s.size < chunkHeader || s.size > chunkHeader+ChunkSize {
-		return nil, errcode.New(errcode.Corrupt, "chunk %s has %d bytes", s.id.file(), s.size)
+		return nil, buf, errcode.New(errcode.Corrupt, "chunk %s has %d bytes", s.id.file(), s.size)
 	}
 	f, err := d.fs.Open(d.fs.PathJoin(d.dir, s.id.file()))
 	if err != nil {
-		return nil, err
+		return nil, buf, err
 	}
 	defer f.Close()
-	b := make([]byte, s.size)
-	if k, err := f.ReadAt(b, 0); k < len(b) {
+	if int64(cap(buf)) < s.size {
+		buf = make([]byte, s.size)
+	}
+	buf = buf[:s.size]
+	if k, err := f.ReadAt(buf, 0); k < len(buf) {
 		if err == nil {
 			err = io.ErrUnexpectedEOF
 		}
-		return nil, err
+		return nil, buf, err
 	}
-	return decodeChunk(b, s.id, n)
+	data, err = decodeChunk(buf, s.id, n)
+	return data, buf, err
 }
 
 // put writes a chunk and lists it. It is called from one goroutine.

@@ -46,6 +46,7 @@ type Batches struct {
 	held   map[uint32]*flight // requested and not passed yet; nil: on disk
 	data   []byte             // of chunk cur
 	cur    uint32
+	buf    []byte // what chunk files are read into
 	join   []byte // a batch that spans chunks
 }
 
@@ -173,7 +174,11 @@ func (b *Batches) chunk(ctx context.Context, n uint32) ([]byte, error) {
 	c := b.r.cache
 	f := b.held[n]
 	if f == nil {
-		if data, ok := c.disk.get(idOf(b.r.key, n), n); ok && len(data) == (source{&b.r.seg, b.r.key}).length(n) {
+		// The current chunk may stand in this buffer; the caller is done with it.
+		b.data = nil
+		data, buf, ok := c.disk.get(idOf(b.r.key, n), n, b.buf)
+		b.buf = buf
+		if ok && len(data) == (source{&b.r.seg, b.r.key}).length(n) {
 			c.metrics.hits.Inc()
 			return b.pass(n, data), nil
 		}
