@@ -129,6 +129,45 @@ func TestFullDiskAtRotation(t *testing.T) {
 	})
 }
 
+// A rotation that fails at any of its calls but a sync leaves no half-made
+// file behind and is done again.
+func TestRotationIsRetried(t *testing.T) {
+	for _, op := range []string{"create", "open", "write", "rename"} {
+		for _, pool := range []int{-1, 1} {
+			synctest.Test(t, func(t *testing.T) {
+				mem := newFS()
+				fs := &faultFS{FS: mem}
+				o := testOptions(fs)
+				o.PoolFiles = pool
+				l := mustOpen(t, o)
+				want := []entry{put(t, l.Log, 1, 200<<10)}
+				synctest.Wait()
+				var failed atomic.Bool
+				fs.set(func(now, path string) (action, error) {
+					if now == op && failed.CompareAndSwap(false, true) {
+						return fail, syscall.ENOSPC
+					}
+					return pass, nil
+				}, nil)
+				e := stage(t, l.Log, 1, 100<<10)
+				err := l.WaitDurable(t.Context(), e.lsn)
+				if failed.Load() && err != nil && !errcode.Is(err, errcode.NotConfirmed) {
+					t.Fatalf("%s failed: %v", op, err)
+				}
+				time.Sleep(2 * retryMost)
+				if err := l.WaitDurable(t.Context(), e.lsn); err != nil {
+					t.Fatalf("%s failed once: %v", op, err)
+				}
+				want = append(want, e)
+				mustClose(t, l)
+				again := mustOpen(t, testOptions(clone(mem, 0, 1)))
+				wantFrames(t, again.userFrames(), want)
+				mustClose(t, again)
+			})
+		}
+	}
+}
+
 // B65: a write that stops half way leaves no residue: the retry writes the
 // same group at the same place, and after a restart exactly what was
 // acknowledged is there.

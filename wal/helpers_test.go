@@ -178,7 +178,7 @@ func overwrite(t testing.TB, fs vfs.FS, name string, b []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Write(b); err != nil {
+	if _, err := f.Write(bytes.Clone(b)); err != nil { // Write may change what it is given
 		t.Fatal(err)
 	}
 	dir, err := fs.OpenDir("wal")

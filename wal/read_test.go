@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
 // Only durable groups are read, from the one that holds the LSN, never across
@@ -111,4 +113,30 @@ func TestPaddingIsZero(t *testing.T) {
 		}
 	}
 	mustClose(t, l)
+}
+
+// Groups that do not follow each other, or of another file's salt, are refused.
+func TestForEachFrameRefuses(t *testing.T) {
+	none := func(Frame) error { return nil }
+	g := fuzzGroup(7) // LSNs 9 to 11
+	if err := ForEachFrame(g, 7, none); err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string][]byte{
+		"twice the same": append(slices.Clone(g), g...), "cut": g[:len(g)-1], "rubbish behind": append(slices.Clone(g), 1),
+	} {
+		if err := ForEachFrame(b, 7, none); !errcode.Is(err, errcode.Corrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := ForEachFrame(g, 8, none); !errcode.Is(err, errcode.Corrupt) {
+		t.Errorf("other salt: %v", err)
+	}
+	stop := errcode.New(errcode.Gone, "enough")
+	if err := ForEachFrame(g, 7, func(Frame) error { return stop }); !errcode.Is(err, errcode.Gone) {
+		t.Errorf("callback's error: %v", err)
+	}
+	if _, err := ParseMark(g[:15]); !errcode.Is(err, errcode.Corrupt) {
+		t.Errorf("short mark: %v", err)
+	}
 }
