@@ -370,3 +370,28 @@ func TestFileUnderAWrongName(t *testing.T) {
 		t.Fatalf("wrong name: %v", err)
 	}
 }
+
+// A checkpoint inside a group proves all of the group: it was fsynced whole.
+func TestKnownDurableInsideAGroup(t *testing.T) {
+	mem := newFS()
+	l := mustOpen(t, testOptions(mem))
+	want := []entry{put(t, l.Log, 1, 10)}
+	for range 4 {
+		want = append(want, stage(t, l.Log, 1, 10))
+	}
+	if err := l.WaitWritten(t.Context(), want[4].lsn); err != nil {
+		t.Fatal(err)
+	}
+	fs := killed(mem)
+	if s := spansOf(t, read(t, fs, fileName(1))); len(s) != 2 || s[1].next-s[1].first != 4 {
+		t.Fatalf("groups %v", s)
+	}
+	o := testOptions(fs)
+	o.KnownDurable = want[2].lsn
+	again := mustOpen(t, o)
+	wantFrames(t, again.userFrames(), want)
+	if again.info.Durable != want[4].lsn || again.info.Rewritten != 0 {
+		t.Fatalf("%+v", again.info)
+	}
+	mustClose(t, again)
+}
