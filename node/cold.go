@@ -51,12 +51,16 @@ func (r *coldReader) Read(ctx context.Context, id broker.PartitionID, from int64
 			return nil, err
 		}
 		run, next, err := s.read(ctx, from, maxBytes)
-		if err != nil {
+		if err != nil && err != io.EOF {
 			s.batches.Close()
 			return nil, err
 		}
 		s.key.next = next
-		r.keep(s)
+		if err == io.EOF {
+			s.batches.Close()
+		} else {
+			r.keep(s)
+		}
 		if len(run) > 0 {
 			return run, nil
 		}
@@ -96,7 +100,8 @@ func (r *coldReader) at(ctx context.Context, id broker.PartitionID, from int64) 
 }
 
 // read returns batches up to about maxBytes, copied: the cache's memory is
-// shared. next is where the following call goes on.
+// shared. next is where the following call goes on; io.EOF, with what was read,
+// says that the segment ended.
 func (s *scan) read(ctx context.Context, from int64, maxBytes int) (run [][]byte, next int64, err error) {
 	next = from
 	for size := 0; size < maxBytes || len(run) == 0; {
@@ -105,7 +110,7 @@ func (s *scan) read(ctx context.Context, from int64, maxBytes int) (run [][]byte
 		if b == nil {
 			batch, _, err := s.batches.Next(ctx)
 			if err == io.EOF {
-				return run, max(next, s.segNext), nil
+				return run, max(next, s.segNext), err
 			}
 			if err != nil {
 				if len(run) > 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/datadir"
 	"github.com/tidemark-mq/tidemark/node/partition"
 	"github.com/tidemark-mq/tidemark/node/queue"
 	"github.com/tidemark-mq/tidemark/node/ship"
@@ -25,7 +26,7 @@ import (
 // Node is an open node. All methods are safe for concurrent use.
 type Node struct {
 	opts Options
-	id   Identity
+	id   datadir.Identity
 
 	lock     io.Closer
 	disk     *disk
@@ -69,10 +70,10 @@ func Open(ctx context.Context, o Options) (_ *Node, err error) {
 			err = errors.Join(err, n.shut())
 		}
 	}()
-	if n.lock, err = lock(n.opts.FS, n.opts.Dir); err != nil {
+	if n.lock, err = datadir.Lock(n.opts.FS, n.opts.Dir); err != nil {
 		return nil, err
 	}
-	if n.id, err = identify(&n.opts); err != nil {
+	if n.id, err = datadir.Open(n.opts.FS, n.opts.Dir, n.opts.NodeID, n.opts.Rand); err != nil {
 		return nil, err
 	}
 	n.disk = newDisk(n.opts.FS, n.opts.Dir, n.opts.DiskReserve)
@@ -261,7 +262,7 @@ func (n *Node) Readiness() broker.Readiness {
 }
 
 // Identity returns whose the data directory is.
-func (n *Node) Identity() Identity { return n.id }
+func (n *Node) Identity() datadir.Identity { return n.id }
 
 // RaftAddr is where the metadata plane listens.
 func (n *Node) RaftAddr() string { return n.meta.Addr() }

@@ -28,10 +28,11 @@ func (e *Engine) newPartition(id broker.PartitionID, entry state.Partition) *Par
 }
 
 // setEnd sets next and high watermark to the end of what exists, or to the
-// generation's start when that lies behind a gap.
+// generation's start when that lies behind a gap and nothing of the generation
+// was written yet.
 func (p *Partition) setEnd(end int64) {
-	if end == p.mu.previousEnd {
-		end = p.mu.start
+	if p.mu.start > p.mu.previousEnd {
+		end = max(end, p.mu.start)
 	}
 	p.mu.next = end
 	p.hw.Store(end)

@@ -1,4 +1,4 @@
-package node
+package datadir
 
 import (
 	"crypto/rand"
@@ -29,9 +29,9 @@ type Identity struct {
 	Incarnation raftmeta.Incarnation `json:"incarnation"` // of this directory's content; random
 }
 
-// NewIdentity returns an identity with a fresh incarnation. random nil means
+// New returns an identity with a fresh incarnation. random nil means
 // crypto/rand.
-func NewIdentity(nodeID string, random io.Reader) (Identity, error) {
+func New(nodeID string, random io.Reader) (Identity, error) {
 	if random == nil {
 		random = rand.Reader
 	}
@@ -46,8 +46,8 @@ func NewIdentity(nodeID string, random io.Reader) (Identity, error) {
 	}
 }
 
-// ReadIdentity reads the identity of a data directory. NotFound: it has none.
-func ReadIdentity(fs vfs.FS, dir string) (Identity, error) {
+// Read reads the identity of a data directory. NotFound: it has none.
+func Read(fs vfs.FS, dir string) (Identity, error) {
 	path := fs.PathJoin(dir, identityFile)
 	f, err := fs.Open(path)
 	if errors.Is(err, iofs.ErrNotExist) {
@@ -70,8 +70,8 @@ func ReadIdentity(fs vfs.FS, dir string) (Identity, error) {
 	return id, nil
 }
 
-// WriteIdentity makes the identity durable in dir, which exists.
-func WriteIdentity(fs vfs.FS, dir string, id Identity) error {
+// Write makes the identity durable in dir, which exists.
+func Write(fs vfs.FS, dir string, id Identity) error {
 	data, err := json.Marshal(id)
 	if err != nil {
 		return errcode.Wrap(errcode.Internal, err, "encode identity")
@@ -89,12 +89,13 @@ func WriteIdentity(fs vfs.FS, dir string, id Identity) error {
 		err = fs.Rename(tmp, path)
 	}
 	if err == nil {
-		err = syncDir(fs, dir)
+		err = SyncDir(fs, dir)
 	}
 	return errcode.Wrap(errcode.Storage, err, "write %s", path)
 }
 
-func syncDir(fs vfs.FS, dir string) error {
+// SyncDir makes the names in dir durable.
+func SyncDir(fs vfs.FS, dir string) error {
 	d, err := fs.OpenDir(dir)
 	if err != nil {
 		return err
@@ -102,29 +103,30 @@ func syncDir(fs vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// identify reads the directory's identity, or gives a new directory one.
-func identify(o *Options) (Identity, error) {
-	id, err := ReadIdentity(o.FS, o.Dir)
+// Open reads the directory's identity, or gives a new directory one. Conflict:
+// it is another node's, or no data directory at all.
+func Open(fs vfs.FS, dir, nodeID string, random io.Reader) (Identity, error) {
+	id, err := Read(fs, dir)
 	switch {
 	case errcode.Is(err, errcode.NotFound):
-		if err := mustBeEmpty(o.FS, o.Dir); err != nil {
+		if err := MustBeEmpty(fs, dir); err != nil {
 			return Identity{}, err
 		}
-		if id, err = NewIdentity(o.NodeID, o.Rand); err != nil {
+		if id, err = New(nodeID, random); err != nil {
 			return Identity{}, err
 		}
-		return id, WriteIdentity(o.FS, o.Dir, id)
+		return id, Write(fs, dir, id)
 	case err != nil:
 		return Identity{}, err
-	case id.NodeID != o.NodeID:
-		return Identity{}, errcode.New(errcode.Conflict, "data directory %s belongs to node %q, this is node %q: give the right --node-id or another --data-dir", o.Dir, id.NodeID, o.NodeID)
+	case id.NodeID != nodeID:
+		return Identity{}, errcode.New(errcode.Conflict, "data directory %s belongs to node %q, this is node %q: give the right --node-id or another --data-dir", dir, id.NodeID, nodeID)
 	}
 	return id, nil
 }
 
-// mustBeEmpty refuses a directory that holds something else: a mistyped path,
+// MustBeEmpty refuses a directory that holds something else: a mistyped path,
 // or a data directory whose identity was lost.
-func mustBeEmpty(fs vfs.FS, dir string) error {
+func MustBeEmpty(fs vfs.FS, dir string) error {
 	names, err := fs.List(dir)
 	if err != nil {
 		return errcode.Wrap(errcode.Storage, err, "list %s", dir)
@@ -139,8 +141,8 @@ func mustBeEmpty(fs vfs.FS, dir string) error {
 
 const lockFile = "LOCK"
 
-// lock takes the data directory for this process; the lock ends with it.
-func lock(fs vfs.FS, dir string) (io.Closer, error) {
+// Lock takes the data directory for this process; the lock ends with it.
+func Lock(fs vfs.FS, dir string) (io.Closer, error) {
 	if err := segment.MakeDir(fs, fs.PathDir(dir), dir); err != nil {
 		return nil, errcode.Wrap(errcode.Storage, err, "data directory %s", dir)
 	}

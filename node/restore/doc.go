@@ -1,0 +1,22 @@
+// Package restore rebuilds a node from the archive alone.
+//
+// It claims the next generation of the cluster, fences every incarnation that
+// shipped, and then reads what they left: the newest export of the metadata,
+// each partition's chain, the newest state object of each incarnation, and the
+// shipped WAL behind it. Segments are not downloaded: a restored node reads
+// them through its cache. Only the records that no segment of the archive holds
+// are written to disk, with their offsets and generations.
+//
+// # Guarantees
+//
+// The data directory appears at its name complete, or not at all: it is built
+// beside it and renamed at the end. Nothing that exists is overwritten, in the
+// archive neither. A failed read ends the restore; it is never taken for an
+// absence. Every partition gets a generation above all that the archive knows
+// and begins 2^32 offsets above what was found, with a gap in its chain, so
+// that an offset which the lost node may have given out is never given out
+// again. Positions are cut off at the records that are there.
+//
+// An interrupted restore is simply run again: it takes the generation after
+// the one it had claimed.
+package restore

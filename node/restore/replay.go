@@ -1,0 +1,291 @@
+package restore
+
+import (
+	"context"
+	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/node/frame"
+	"github.com/tidemark-mq/tidemark/node/partition"
+	"github.com/tidemark-mq/tidemark/node/queue"
+	"github.com/tidemark-mq/tidemark/segment"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+	"github.com/tidemark-mq/tidemark/wal"
+)
+
+// maxWALStored bounds a shipped WAL object as it is stored.
+const maxWALStored = 160 << 20
+
+// maxEarly bounds the bytes of batches that came before the ones in front of
+// them.
+const maxEarly = 256 << 20
+
+// replay puts shipped WAL on top of the chains.
+type replay struct {
+	store  objstore.Store
+	engine *partition.Engine
+	queue  *queue.Engine
+	parts  map[broker.PartitionID]*restored
+	report *Report
+	early  int64 // bytes in all restored.early
+	newest int64 // append ms of the newest record
+}
+
+// restored is one partition on its way back.
+type restored struct {
+	*partition.Partition
+	fences     []manifest.Fence // of the chain and of the assignment
+	next       int64            // where the next record is expected
+	generation uint32           // highest one seen anywhere
+	early      map[int64]earlyBatch
+
+	groupGeneration uint32 // whose groups the queue has
+	groupLSN        uint64 // of the present incarnation, up to which they are complete
+}
+
+type earlyBatch struct {
+	generation uint32
+	appendMS   int64
+	data       []byte
+}
+
+// incarnation replays one writer's log from its newest state on.
+func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(bytes int64)) error {
+	for _, p := range r.parts {
+		p.groupLSN = 0
+	}
+	if i.state != nil {
+		for k := range i.state.Partitions {
+			if err := r.state(&i.state.Partitions[k]); err != nil {
+				return errcode.Wrap(errcode.Corrupt, err, "state object %s", i.stateKey)
+			}
+		}
+	}
+	next := i.replayFrom()
+	for k := i.toReplay(); k < len(i.wal); k++ {
+		key := i.wal[k]
+		if key.First > next {
+			return errcode.New(errcode.Corrupt, "shipped WAL of node %s, incarnation %016x: frames %d to %d are missing before %s; put the object back, or restore to a point before it", i.node, i.id, next, key.First-1, key)
+		}
+		if key.End <= next {
+			continue // an overlap: the frames were there before
+		}
+		stored, _, err := objstore.ReadAll(ctx, r.store, key.String(), maxWALStored)
+		if err != nil {
+			return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", key)
+		}
+		object, err := archive.DecodeWAL(stored)
+		if err == nil && (object.First != key.First || object.Next != key.End || object.Incarnation != i.id) {
+			err = errcode.New(errcode.Corrupt, "it says frames %d to %d of incarnation %016x", object.First, object.Next-1, object.Incarnation)
+		}
+		if err == nil {
+			err = object.Each(func(f wal.Frame) error {
+				if f.LSN < next {
+					return nil
+				}
+				r.report.Frames++
+				return r.frame(f)
+			})
+		}
+		if err != nil {
+			return errcode.Wrap(errcode.Corrupt, err, "shipped WAL %s", key)
+		}
+		next = key.End
+		progress(i.bytes[k])
+	}
+	return nil
+}
+
+func (r *replay) frame(f wal.Frame) error {
+	switch f.Kind {
+	case wal.KindCommit, wal.KindCarry:
+		h, sections, err := frame.ParseCommit(f.Body)
+		if err != nil {
+			return err
+		}
+		for s := range sections {
+			if err := r.section(h.AppendMS, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	case wal.KindGroup:
+		g, err := frame.ParseGroup(f.Body)
+		if err != nil {
+			return err
+		}
+		return r.group(f.LSN, g)
+	case wal.KindBase:
+		b, err := frame.ParseBase(f.Body)
+		if err != nil {
+			return err
+		}
+		return r.base(b)
+	case wal.KindMark:
+		return nil
+	default:
+		return errcode.New(errcode.UnsupportedVersion, "frame %d has kind %d, which this build does not know: use the build that wrote it, or a newer one", f.LSN, f.Kind)
+	}
+}
+
+func (r *replay) section(appendMS int64, s frame.Section) error {
+	p := r.parts[s.Partition]
+	if p == nil {
+		r.report.UnknownFrames++
+		return nil
+	}
+	p.generation = max(p.generation, s.Generation)
+	for rest := s.Batches; len(rest) > 0; {
+		batch, after, err := segment.NextBatch(rest)
+		if err != nil {
+			return err
+		}
+		rest = after
+		h, err := segment.VerifyBatch(batch)
+		if err != nil {
+			return err
+		}
+		if h.NextOffset() <= p.next || !manifest.Counts(p.fences, s.Generation, h.BaseOffset) {
+			continue // the chain has it, or it is of an owner that had lost the partition
+		}
+		if err := r.batch(p, s.Generation, appendMS, h.BaseOffset, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// batch appends a batch that is next, and keeps one that comes early: the
+// records in front of it stand later in the log, or lie behind a gap.
+func (r *replay) batch(p *restored, generation uint32, appendMS, base int64, data []byte) error {
+	if base != p.next && !p.gap(p.next, base) {
+		if r.early += int64(len(data)); r.early > maxEarly {
+			return errcode.New(errcode.Corrupt, "partition %s: records at offset %d and above are there, those from %d on are not", p.ID, base, p.next)
+		}
+		p.early[base] = earlyBatch{generation, appendMS, append([]byte(nil), data...)}
+		return nil
+	}
+	if err := r.add(p, appendMS, data); err != nil {
+		return err
+	}
+	for {
+		at, e, ok := p.nextEarly()
+		if !ok {
+			return nil
+		}
+		delete(p.early, at)
+		r.early -= int64(len(e.data))
+		if err := r.add(p, e.appendMS, e.data); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *restored) nextEarly() (int64, earlyBatch, bool) {
+	for at, e := range p.early {
+		if at == p.next || at > p.next && p.gap(p.next, at) {
+			return at, e, true
+		}
+	}
+	return 0, earlyBatch{}, false
+}
+
+// gap says whether nothing can stand between from and to, which is the start
+// of a generation: from is where its predecessor ended, and no generation in
+// between has records.
+func (p *restored) gap(from, to int64) bool {
+	for _, f := range p.fences {
+		if f.PreviousEnd == from && f.Start > f.PreviousEnd {
+			if f.Start == to {
+				return true
+			}
+			from = f.Start
+		}
+	}
+	return false
+}
+
+func (r *replay) add(p *restored, appendMS int64, data []byte) error {
+	h, err := segment.ParseHeader(data)
+	if err != nil {
+		return err
+	}
+	if err := p.ImportBatch(appendMS, data); err != nil {
+		return err
+	}
+	p.next = h.NextOffset()
+	r.report.TailRecords += int64(h.Records)
+	r.report.TailBytes += int64(h.Size)
+	r.newest = max(r.newest, appendMS)
+	return nil
+}
+
+// state takes the groups of a state object unless a later generation's are
+// there already.
+func (r *replay) state(s *archive.PartitionState) error {
+	p := r.parts[s.ID()]
+	if p == nil {
+		return nil
+	}
+	return r.setGroups(p, s.Generation, s.GroupLSN, s.Groups)
+}
+
+func (r *replay) base(b frame.Base) error {
+	p := r.parts[b.Partition]
+	if p == nil {
+		r.report.UnknownFrames++
+		return nil
+	}
+	p.generation = max(p.generation, b.Generation)
+	if b.Generation <= p.groupGeneration {
+		return nil // the state object, or an earlier carry of it, knows more
+	}
+	return r.setGroups(p, b.Generation, 0, b.Groups)
+}
+
+// setGroups replaces what the queue knows of a partition's groups.
+func (r *replay) setGroups(p *restored, generation uint32, lsn uint64, groups [][]byte) error {
+	p.generation = max(p.generation, generation)
+	if generation < p.groupGeneration {
+		return nil
+	}
+	states := make([]queue.State, 0, len(groups))
+	for _, g := range groups {
+		s, err := queue.DecodeState(g)
+		if err != nil {
+			return err
+		}
+		states = append(states, s)
+	}
+	r.queue.Detach(p.ID)
+	p.groupGeneration, p.groupLSN = generation, lsn
+	return r.queue.Attach(p.ID, queue.PartitionConfig{Generation: generation, Replay: true}, states)
+}
+
+func (r *replay) group(lsn uint64, g frame.Group) error {
+	p := r.parts[g.Partition]
+	if p == nil {
+		r.report.UnknownFrames++
+		return nil
+	}
+	if g.Generation < p.groupGeneration || lsn <= p.groupLSN {
+		return nil
+	}
+	return r.queue.Apply(g.Partition, g.Name, g.Ops)
+}
+
+// finish checks that no records were left over.
+func (r *replay) finish() error {
+	for id, p := range r.parts {
+		for at := range p.early {
+			return errcode.New(errcode.Corrupt, "partition %s: shipped WAL has offset %d, the records in front of it, from %d on, are nowhere: the archive lost an object; see tidemark bucket verify", id, at, p.next)
+		}
+	}
+	if r.newest > 0 {
+		r.report.NewestRecord = time.UnixMilli(r.newest)
+	}
+	return nil
+}

@@ -1,0 +1,447 @@
+package restore
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	iofs "io/fs"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/node/datadir"
+	"github.com/tidemark-mq/tidemark/node/partition"
+	"github.com/tidemark-mq/tidemark/node/queue"
+	"github.com/tidemark-mq/tidemark/node/state"
+	"github.com/tidemark-mq/tidemark/raftmeta"
+	"github.com/tidemark-mq/tidemark/segment"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+	"github.com/tidemark-mq/tidemark/wal"
+)
+
+// Look returns the plan of a restore. It only reads.
+func Look(ctx context.Context, o Options) (Plan, error) {
+	o = o.withDefaults()
+	s, err := look(ctx, &o)
+	if err != nil {
+		return Plan{}, err
+	}
+	if err := s.loadChains(ctx, &o); err != nil {
+		return Plan{}, err
+	}
+	p := s.plan(&o)
+	p.Alive, err = s.alive(ctx, &o)
+	return p, err
+}
+
+// Run restores. Errors before the claim change nothing; later ones leave the
+// old cluster fenced and no data directory, and Run can be called again.
+// Errors: Conflict (the directory is not empty, the cluster is alive, somebody
+// else takes it over at this moment), NotFound (no cluster there), Corrupt,
+// UnsupportedVersion, ArchiveUnavailable, Storage.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	o = o.withDefaults()
+	if !o.TakeOver {
+		return nil, errcode.New(errcode.InvalidArgument, "a restore continues in the archive it reads: say so with --take-over, which fences the cluster that wrote it (or look first with --dry-run)")
+	}
+	started := o.Now()
+	if err := free(o.FS, o.Dir); err != nil {
+		return nil, err
+	}
+	before, err := look(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	alive, err := before.alive(ctx, &o)
+	if err != nil {
+		return nil, err
+	}
+	if alive && !o.Force {
+		return nil, errcode.New(errcode.Conflict, "cluster %s is alive: it wrote to %s while we watched; stop it first, or take it over with --force", before.claim.ClusterID, o.Store.Capabilities().URL)
+	}
+	r := &run{o: &o, report: &Report{Dir: o.Dir}}
+	if err := r.claim(ctx, before); err != nil {
+		return nil, err
+	}
+	r.report.Alive = alive
+	if err := r.build(ctx); err != nil {
+		return nil, err
+	}
+	r.report.Took = o.Now().Sub(started)
+	return r.report, nil
+}
+
+// free refuses a directory with something in it.
+func free(fs vfs.FS, dir string) error {
+	names, err := fs.List(dir)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return errcode.Wrap(errcode.Storage, err, "look at %s", dir)
+	}
+	if len(names) > 0 {
+		return errcode.New(errcode.Conflict, "data directory %s is not empty (it holds %q): a restore overwrites nothing; give another --data-dir, or move this one away", dir, names[0])
+	}
+	return nil
+}
+
+// run is one restore behind its claim.
+type run struct {
+	o      *Options
+	report *Report
+	survey *survey
+	work   string // where the directory is built
+	id     datadir.Identity
+
+	meta   *raftmeta.Meta
+	db     *state.DB
+	engine *partition.Engine
+	log    *wal.Log
+	queue  *queue.Engine
+	parts  map[broker.PartitionID]*restored
+}
+
+// claim takes the next cluster generation, fences every incarnation, and looks
+// again: what is listed from here on is all there will ever be, because an
+// incarnation that opens later finds the claim, and one that ships later finds
+// its fence before it answers.
+func (r *run) claim(ctx context.Context, before *survey) error {
+	nonce := make([]byte, 8)
+	random := r.o.Rand
+	if random == nil {
+		random = rand.Reader
+	}
+	if _, err := io.ReadFull(random, nonce); err != nil {
+		return errcode.Wrap(errcode.Internal, err, "read random bytes")
+	}
+	claim := archive.Claim{
+		ClusterID: before.claim.ClusterID, Generation: before.claim.Generation + 1,
+		Node: r.o.NodeID, Restore: hex.EncodeToString(nonce), TimeMS: r.o.Now().UnixMilli(),
+	}
+	key := manifest.ClusterKey(claim.Generation)
+	err := create(ctx, r.o.Store, key, claim.Encode())
+	if errcode.Is(err, errcode.Exists) {
+		return errcode.New(errcode.Conflict, "somebody else takes cluster %s over at this moment (%s exists): run the restore again if that was you", claim.ClusterID, key)
+	}
+	if err != nil {
+		return errcode.Wrap(errcode.ArchiveUnavailable, err, "create %s", key)
+	}
+	if err := r.fenceAll(ctx, before, claim.Generation); err != nil {
+		return err
+	}
+	s, err := look(ctx, r.o)
+	if err != nil {
+		return err
+	}
+	if s.claim.Restore != claim.Restore {
+		return errcode.New(errcode.Conflict, "cluster %s was taken over by node %q meanwhile (generation %d)", claim.ClusterID, s.claim.Node, s.claim.Generation)
+	}
+	// One that opened between the first list and the claim.
+	if err := r.fenceAll(ctx, s, claim.Generation); err != nil {
+		return err
+	}
+	if err := s.loadChains(ctx, r.o); err != nil {
+		return err
+	}
+	r.survey = s
+	r.report.Plan = s.plan(r.o)
+	r.report.Generation, r.report.NewGeneration = before.claim.Generation, claim.Generation
+	return nil
+}
+
+func (r *run) fenceAll(ctx context.Context, s *survey, generation uint64) error {
+	for _, i := range s.incarnations {
+		if i.fenced {
+			continue
+		}
+		f := archive.Fence{ClusterGeneration: generation, TimeMS: r.o.Now().UnixMilli()}
+		key := manifest.WALFenceKey(i.node, i.id)
+		if err := create(ctx, r.o.Store, key, f.Encode()); err != nil && !errcode.Is(err, errcode.Exists) {
+			return errcode.Wrap(errcode.ArchiveUnavailable, err, "create %s", key)
+		}
+	}
+	return nil
+}
+
+func create(ctx context.Context, store objstore.Store, key string, data []byte) error {
+	return store.Put(ctx, key, bytes.NewReader(data), int64(len(data)), objstore.PutOptions{CreateOnly: true})
+}
+
+// build makes the data directory beside its place and renames it there.
+func (r *run) build(ctx context.Context) (err error) {
+	fs := r.o.FS
+	r.work = r.o.Dir + ".restoring"
+	// What an interrupted restore left has no identity that anybody used.
+	if err := fs.RemoveAll(r.work); err != nil {
+		return errcode.Wrap(errcode.Storage, err, "remove %s", r.work)
+	}
+	if err := segment.MakeDir(fs, fs.PathDir(r.work), r.work); err != nil {
+		return err
+	}
+	if r.id, err = datadir.New(r.o.NodeID, r.o.Rand); err != nil {
+		return err
+	}
+	if err := datadir.Write(fs, r.work, r.id); err != nil {
+		return err
+	}
+	if err := r.fill(ctx); err != nil {
+		return errors.Join(err, r.close())
+	}
+	if err := r.close(); err != nil {
+		return err
+	}
+	return r.publish()
+}
+
+// fill writes everything that the directory will hold.
+func (r *run) fill(ctx context.Context) error {
+	if err := r.openMeta(ctx); err != nil {
+		return err
+	}
+	if err := r.openEngine(); err != nil {
+		return err
+	}
+	if err := r.replay(ctx); err != nil {
+		return err
+	}
+	if err := r.fenceChains(ctx); err != nil {
+		return err
+	}
+	if err := r.serveGroups(); err != nil {
+		return err
+	}
+	var err error
+	r.log, _, err = wal.Open(wal.Options{
+		FS: r.o.FS, Dir: r.path("wal"), Incarnation: uint64(r.id.Incarnation), Now: r.o.Now, Logger: r.o.Logger, PoolFiles: -1,
+	}, func(wal.Frame) error { return nil })
+	if err != nil {
+		return err
+	}
+	r.engine.Connect(r.log)
+	return r.engine.StageBases(ctx, r.groups)
+}
+
+func (r *run) path(name string) string { return r.o.FS.PathJoin(r.work, name) }
+
+func (r *run) openMeta(ctx context.Context) error {
+	var err error
+	r.meta, err = raftmeta.Open(ctx, raftmeta.Options{
+		Dir: r.path("raft"), NodeID: r.o.NodeID, BindAddr: r.o.RaftAddr, Logger: r.o.Logger, Now: r.o.Now, Rand: r.o.Rand,
+		Bootstrap: &raftmeta.Bootstrap{Adopt: r.survey.export, Generation: r.report.NewGeneration},
+	})
+	if err != nil {
+		return err
+	}
+	for _, n := range r.meta.State().Nodes() {
+		if _, err := r.meta.FenceIncarnation(ctx, n.ID, n.Incarnation); err != nil {
+			return err
+		}
+	}
+	_, err = r.meta.RegisterIncarnation(ctx, r.id.Incarnation, nil)
+	return err
+}
+
+func (r *run) openEngine() error {
+	fs := r.o.FS
+	for _, dir := range []string{"state", "wal"} {
+		if err := segment.MakeDir(fs, r.work, r.path(dir)); err != nil {
+			return err
+		}
+	}
+	var err error
+	if r.db, err = state.Open(fs, r.path("state"), r.o.Logger); err != nil {
+		return err
+	}
+	r.queue = queue.New(queue.Options{Now: r.o.Now, Logger: r.o.Logger})
+	r.engine, err = partition.New(partition.Options{
+		FS: fs, Dir: r.path("topics"), State: r.db, Incarnation: uint64(r.id.Incarnation),
+		Groups: groupStates{r.queue}, Now: r.o.Now, Logger: r.o.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	r.parts = make(map[broker.PartitionID]*restored, len(r.survey.chains))
+	for id, c := range r.survey.chains {
+		p, err := r.engine.Import(id, state.Partition{
+			Oldest: c.Start(), Flushed: c.End(), ArchivedEnd: c.End(), ChainSeq: c.Seq(), Gaps: gapsOf(c),
+		})
+		if err != nil {
+			return err
+		}
+		a, _ := r.survey.meta.Assignment(id)
+		r.parts[id] = &restored{
+			Partition: p, next: c.End(), early: map[int64]earlyBatch{},
+			generation: max(a.Generation, c.Generation()), fences: withAssignment(c.Fences(), a),
+		}
+		if err := r.queue.Attach(id, queue.PartitionConfig{Generation: a.Generation, Replay: true}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withAssignment adds the assignment's generation to the chain's, which does
+// not know it when nothing of it was published.
+func withAssignment(fences []manifest.Fence, a raftmeta.Assignment) []manifest.Fence {
+	for _, f := range fences {
+		if f.Generation >= a.Generation {
+			return fences
+		}
+	}
+	return append(fences, manifest.Fence{Generation: a.Generation, PreviousEnd: a.PreviousEnd, Start: a.Start})
+}
+
+func gapsOf(c *manifest.Chain) (out [][2]int64) {
+	for _, g := range c.Gaps() {
+		out = append(out, [2]int64{g.From, g.Next})
+	}
+	return out
+}
+
+func (r *run) replay(ctx context.Context) error {
+	rp := &replay{store: r.o.Store, engine: r.engine, queue: r.queue, parts: r.parts, report: r.report}
+	done := int64(0)
+	for _, i := range r.survey.incarnations {
+		err := rp.incarnation(ctx, i, func(n int64) {
+			done += n
+			r.o.Progress("shipped WAL", done, r.report.WALBytes)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return rp.finish()
+}
+
+// fenceChains begins a generation in every chain, and in the metadata with the
+// numbers that the chain gave.
+func (r *run) fenceChains(ctx context.Context) error {
+	var mu sync.Mutex
+	done := int64(0)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for id, p := range r.parts {
+		g.Go(func() error {
+			if err := r.fenceChain(ctx, id, p); err != nil {
+				return errcode.Wrap(errcode.ArchiveUnavailable, err, "fence the chain of partition %s", id)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done++
+			r.o.Progress("fences", done, int64(len(r.parts)))
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (r *run) fenceChain(ctx context.Context, id broker.PartitionID, p *restored) error {
+	chain := r.survey.chains[id]
+	owner := manifest.Owner{
+		ClusterGeneration: r.report.NewGeneration, Generation: p.generation + 1,
+		Incarnation: uint64(r.id.Incarnation), Node: r.o.NodeID,
+	}
+	f, err := chain.Fence(ctx, owner, manifest.FenceParams{Start: manifest.Unclean, PreviousEndAtLeast: p.next})
+	if err != nil {
+		return err
+	}
+	a, _ := r.meta.Assignment(id)
+	_, err = r.meta.SetAssignment(ctx, id, raftmeta.Expect{Owner: a.Owner, Generation: a.Generation}, raftmeta.Assignment{
+		Owner: r.o.NodeID, OwnerIncarnation: r.id.Incarnation,
+		Generation: f.Generation, PreviousEnd: f.PreviousEnd, Start: f.Start,
+	})
+	if err != nil {
+		return err
+	}
+	p.Rebase(f.Generation, f.PreviousEnd, f.Start, gapsOf(chain))
+	p.SetArchived(chain.End(), chain.Seq())
+	return nil
+}
+
+// serveGroups cuts positions off at the records that are there and settles the
+// gaps.
+func (r *run) serveGroups() error {
+	for id, p := range r.parts {
+		r.queue.Advance(id, p.next)
+		r.queue.Trim(id, p.Oldest())
+		for _, g := range p.Gaps() {
+			r.queue.Gap(id, g[0], g[1])
+		}
+		if err := r.queue.Serve(id); err != nil {
+			return err
+		}
+		r.queue.Advance(id, p.HighWatermark())
+	}
+	return nil
+}
+
+func (r *run) groups(id broker.PartitionID) [][]byte {
+	states, _ := r.queue.Snapshot(id)
+	out := make([][]byte, 0, len(states))
+	for i := range states {
+		out = append(out, states[i].Append(nil))
+	}
+	return out
+}
+
+// groupStates gives the engine's checkpoint the groups.
+type groupStates struct{ q *queue.Engine }
+
+// Snapshot implements partition.Groups.
+func (g groupStates) Snapshot(p broker.PartitionID) (map[string][]byte, uint64) {
+	states, _ := g.q.Snapshot(p)
+	out := make(map[string][]byte, len(states))
+	for i := range states {
+		out[states[i].Group] = states[i].Append(nil)
+	}
+	return out, 0 // the new log has no group entries yet
+}
+
+// close makes durable what was filled in: the engine's Close flushes every
+// tail and writes the checkpoint.
+func (r *run) close() error {
+	var errs []error
+	if r.engine != nil {
+		errs = append(errs, r.engine.Close())
+	}
+	if r.log != nil {
+		errs = append(errs, r.log.Close())
+	}
+	if r.queue != nil {
+		r.queue.Close()
+	}
+	if r.db != nil {
+		errs = append(errs, r.db.Close())
+	}
+	if r.meta != nil {
+		r.report.Incarnation = r.id.Incarnation.String()
+		errs = append(errs, r.meta.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// publish gives the complete directory its name.
+func (r *run) publish() error {
+	fs := r.o.FS
+	if err := free(fs, r.o.Dir); err != nil {
+		return err
+	}
+	if err := fs.Remove(r.o.Dir); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return errcode.Wrap(errcode.Storage, err, "replace the empty directory %s", r.o.Dir)
+	}
+	// Everything below was synced when it was closed; the rename makes it
+	// visible as a whole, and durable with the sync of the parent.
+	if err := fs.Rename(r.work, r.o.Dir); err != nil {
+		return errcode.Wrap(errcode.Storage, err, "rename %s", r.work)
+	}
+	return errcode.Wrap(errcode.Storage, datadir.SyncDir(fs, fs.PathDir(r.o.Dir)), "sync the parent of %s", r.o.Dir)
+}

@@ -1,0 +1,293 @@
+package restore
+
+import (
+	"context"
+	"sort"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/node/ship"
+	"github.com/tidemark-mq/tidemark/raftmeta"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+)
+
+// maxState bounds a state object as it is stored.
+const maxState = 256 << 20
+
+// survey is what the archive holds, as far as lists and small objects tell.
+type survey struct {
+	claim        archive.Claim // of the highest cluster generation
+	exportKey    string
+	export       []byte // decoded
+	meta         *raftmeta.State
+	incarnations []*incarnation // in the order in which they wrote
+	newest       time.Time      // store's time of the newest WAL object
+	chains       map[broker.PartitionID]*manifest.Chain
+}
+
+// incarnation is one writer of shipped WAL.
+type incarnation struct {
+	node     string
+	id       uint64
+	open     archive.Open
+	hasOpen  bool
+	fenced   bool
+	wal      []manifest.Key // ascending
+	bytes    []int64        // of each
+	stateKey string
+	state    *archive.State // nil: it wrote none
+}
+
+func (i *incarnation) replayFrom() uint64 {
+	if i.state == nil {
+		return 1
+	}
+	return i.state.ReplayFrom
+}
+
+// toReplay returns the index of the first object that a restore needs.
+func (i *incarnation) toReplay() int {
+	from := i.replayFrom()
+	return sort.Search(len(i.wal), func(k int) bool { return i.wal[k].End > from })
+}
+
+// look reads the archive's claims, newest export, lists and state objects.
+func look(ctx context.Context, o *Options) (*survey, error) {
+	s := &survey{}
+	if err := s.findClaim(ctx, o.Store); err != nil {
+		return nil, err
+	}
+	if err := s.findExport(ctx, o.Store); err != nil {
+		return nil, err
+	}
+	return s, s.findIncarnations(ctx, o.Store)
+}
+
+// list calls fn for every object below prefix, in order.
+func list(ctx context.Context, store objstore.Store, prefix string, fn func(objstore.Info) error) error {
+	after := ""
+	for {
+		page, err := store.List(ctx, prefix, after, 0)
+		if err != nil {
+			return errcode.Wrap(errcode.ArchiveUnavailable, err, "list %s", prefix)
+		}
+		for _, info := range page.Objects {
+			after = info.Key
+			if err := fn(info); err != nil {
+				return err
+			}
+		}
+		if !page.More || len(page.Objects) == 0 {
+			return nil
+		}
+	}
+}
+
+func (s *survey) findClaim(ctx context.Context, store objstore.Store) error {
+	last := ""
+	err := list(ctx, store, manifest.PrefixCluster, func(i objstore.Info) error {
+		last = i.Key
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if last == "" {
+		return errcode.New(errcode.NotFound, "archive %s holds no cluster: check the URL and its prefix", store.Capabilities().URL)
+	}
+	data, err := ship.ReadSmall(ctx, store, last)
+	if err != nil {
+		return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", last)
+	}
+	s.claim, err = archive.DecodeClaim(data)
+	return errcode.Wrap(errcode.Corrupt, err, "read %s", last)
+}
+
+// findExport takes the newest export. One that does not read ends the restore:
+// an older one may lack topics, so that is a choice for people.
+func (s *survey) findExport(ctx context.Context, store objstore.Store) error {
+	last, before := "", ""
+	err := list(ctx, store, manifest.PrefixMeta, func(i objstore.Info) error {
+		before, last = last, i.Key
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if last == "" {
+		return errcode.New(errcode.NotFound, "archive %s holds no metadata export: its cluster never finished its first start, there is nothing to restore", store.Capabilities().URL)
+	}
+	stored, _, err := objstore.ReadAll(ctx, store, last, maxState)
+	if err != nil {
+		return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", last)
+	}
+	if s.export, err = archive.Unpack(stored); err == nil {
+		s.meta, err = raftmeta.ParseExport(s.export)
+	}
+	if err != nil {
+		return errcode.Wrap(errcode.Corrupt, err, "metadata export %s (the one before it is %q)", last, before)
+	}
+	s.exportKey = last
+	return nil
+}
+
+func (s *survey) findIncarnations(ctx context.Context, store objstore.Store) error {
+	type id struct {
+		node string
+		inc  uint64
+	}
+	found := map[id]*incarnation{}
+	of := func(k manifest.Key) *incarnation {
+		i := found[id{k.Node, k.Incarnation}]
+		if i == nil {
+			i = &incarnation{node: k.Node, id: k.Incarnation}
+			found[id{k.Node, k.Incarnation}] = i
+		}
+		return i
+	}
+	note := func(info objstore.Info) error {
+		k, err := manifest.ParseKey(info.Key)
+		if err != nil {
+			return nil // not ours: a tool's leftover does not stop a restore
+		}
+		switch k.Kind {
+		case manifest.KindWAL:
+			i := of(k)
+			i.wal, i.bytes = append(i.wal, k), append(i.bytes, info.Size)
+			if info.Modified.After(s.newest) {
+				s.newest = info.Modified
+			}
+		case manifest.KindWALFence:
+			of(k).fenced = true
+		case manifest.KindWALOpen:
+			of(k).hasOpen = true
+		case manifest.KindState:
+			of(k).stateKey = info.Key // ascending: the last one is the newest
+		}
+		return nil
+	}
+	for _, prefix := range []string{"wal/", "state/"} {
+		if err := list(ctx, store, prefix, note); err != nil {
+			return err
+		}
+	}
+	for _, i := range found {
+		if err := i.read(ctx, store); err != nil {
+			return err
+		}
+		s.incarnations = append(s.incarnations, i)
+	}
+	sort.Slice(s.incarnations, func(a, b int) bool {
+		x, y := s.incarnations[a], s.incarnations[b]
+		if x.open.ClusterGeneration != y.open.ClusterGeneration {
+			return x.open.ClusterGeneration < y.open.ClusterGeneration
+		}
+		return x.open.TimeMS < y.open.TimeMS
+	})
+	return nil
+}
+
+func (i *incarnation) read(ctx context.Context, store objstore.Store) error {
+	if i.hasOpen {
+		key := manifest.WALOpenKey(i.node, i.id)
+		data, err := ship.ReadSmall(ctx, store, key)
+		if err != nil {
+			return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", key)
+		}
+		if i.open, err = archive.DecodeOpen(data); err != nil {
+			return errcode.Wrap(errcode.Corrupt, err, "read %s", key)
+		}
+	}
+	if i.stateKey == "" {
+		return nil
+	}
+	data, _, err := objstore.ReadAll(ctx, store, i.stateKey, maxState)
+	if err != nil {
+		return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", i.stateKey)
+	}
+	i.state, err = archive.DecodeState(data)
+	return errcode.Wrap(errcode.Corrupt, err, "read %s", i.stateKey)
+}
+
+// loadChains reads the chain of every partition that the export names.
+func (s *survey) loadChains(ctx context.Context, o *Options) error {
+	type loaded struct {
+		id    broker.PartitionID
+		chain *manifest.Chain
+	}
+	var ids []broker.PartitionID
+	for _, t := range s.meta.Topics() {
+		for i := range t.Partitions {
+			ids = append(ids, broker.PartitionID{Topic: t.ID, Partition: i})
+		}
+	}
+	out := make(chan loaded, len(ids))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for _, id := range ids {
+		g.Go(func() error {
+			c, err := manifest.Load(ctx, o.Store, id, 0)
+			if err != nil {
+				return errcode.Wrap(errcode.ArchiveUnavailable, err, "chain of partition %s", id)
+			}
+			out <- loaded{id, c}
+			o.Progress("chains", int64(len(out)), int64(len(ids)))
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	close(out)
+	s.chains = make(map[broker.PartitionID]*manifest.Chain, len(ids))
+	for l := range out {
+		s.chains[l.id] = l.chain
+	}
+	return nil
+}
+
+func (s *survey) plan(o *Options) Plan {
+	p := Plan{
+		Archive: o.Store.Capabilities().URL, ClusterID: s.claim.ClusterID,
+		Generation: s.claim.Generation, NewGeneration: s.claim.Generation + 1,
+		Export: s.exportKey, Topics: len(s.meta.Topics()), Partitions: len(s.chains), NewestObject: s.newest,
+	}
+	for _, c := range s.chains {
+		t := c.Totals()
+		p.Segments += c.Len()
+		p.ArchivedRecords += t.Records
+		p.ArchivedBytes += t.Bytes
+	}
+	for _, i := range s.incarnations {
+		for k := i.toReplay(); k < len(i.wal); k++ {
+			p.WALObjects++
+			p.WALBytes += i.bytes[k]
+		}
+	}
+	return p
+}
+
+// alive reports whether the cluster is seen writing: its newest object is
+// young, and another one appears while we watch.
+func (s *survey) alive(ctx context.Context, o *Options) (bool, error) {
+	if s.newest.IsZero() || o.Now().Sub(s.newest) > aliveAge {
+		return false, nil
+	}
+	t := time.NewTimer(aliveWait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	later := &survey{}
+	if err := later.findIncarnations(ctx, o.Store); err != nil {
+		return false, err
+	}
+	return later.newest.After(s.newest), nil
+}
