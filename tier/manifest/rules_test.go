@@ -363,3 +363,26 @@ func TestConcurrentReaders(t *testing.T) {
 	close(done)
 	wg.Wait()
 }
+
+// The segments that a trim drops are named although the answer to its entry
+// was lost: their objects would stay for the sweep otherwise.
+func TestTrimLostAnswer(t *testing.T) {
+	ctx := context.Background()
+	f := newFaulty()
+	c := mustLoad(t, f, 0)
+	mustFence(t, c, 1, FenceParams{})
+	for i := range int64(4) {
+		mustAdd(t, c, 1, testSegment(10*i, 10*i+10, 1, uint32(i)))
+	}
+	left := 1
+	f.decide = func(op, key string) outcome {
+		if op == "PUT" && left > 0 {
+			left--
+			return lost
+		}
+		return good
+	}
+	if out, err := c.Trim(ctx, testOwner(1), 25); err != nil || len(out) != 2 {
+		t.Errorf("dropped %d segments, want 2: %v", len(out), err)
+	}
+}
