@@ -395,3 +395,14 @@ func TestKnownDurableInsideAGroup(t *testing.T) {
 	}
 	mustClose(t, again)
 }
+
+// A group that verifies but stands in the place of another LSN is no part of
+// the log: the tail is cut there.
+func TestMisplacedGroup(t *testing.T) {
+	fs, want, _, file, at := tornImage(t, 3, 90)
+	b := read(t, fs, file)
+	first := spansOf(t, b)[0]
+	copy(b[at.off:at.off+blockSize], b[first.off:first.off+blockSize])
+	overwrite(t, fs, file, b)
+	reopenAndAppend(t, fs, want, 2)
+}
