@@ -175,7 +175,9 @@ func TestB65ShortWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := newFS()
 		fs := &faultFS{FS: mem}
-		l := mustOpen(t, testOptions(fs))
+		o := testOptions(fs)
+		o.PoolFiles = -1 // the failure must meet the log, not a spare
+		l := mustOpen(t, o)
 		var want []entry
 		for i := range 10 {
 			if i == 4 {
@@ -212,7 +214,9 @@ func TestB65ShortWrite(t *testing.T) {
 func TestB63FailedSync(t *testing.T) {
 	mem := newFS()
 	fs := &faultFS{FS: mem}
-	l := mustOpen(t, testOptions(fs))
+	o := testOptions(fs)
+	o.PoolFiles = -1 // the failure must meet the log, not a spare
+	l := mustOpen(t, o)
 	want := []entry{put(t, l.Log, 1, 100), put(t, l.Log, 1, 100)}
 	var once atomic.Bool
 	fs.set(func(op, path string) (action, error) {
