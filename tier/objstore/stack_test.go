@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
@@ -300,7 +299,11 @@ func TestMetrics(t *testing.T) {
 	}
 	for _, fam := range families {
 		for _, metric := range fam.Metric {
-			got[strings.TrimPrefix(fam.GetName(), "tidemark_objstore_")+labels(metric)] = metric.GetCounter().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+			name := strings.TrimPrefix(fam.GetName(), "tidemark_objstore_")
+			for _, l := range metric.Label { // in the order of their names
+				name += " " + l.GetValue()
+			}
+			got[name] = metric.GetCounter().GetValue() + float64(metric.GetHistogram().GetSampleCount())
 		}
 	}
 	for name, want := range map[string]float64{
@@ -324,18 +327,6 @@ func TestMetrics(t *testing.T) {
 	if _, err := objstore.NewMetrics(reg); err == nil {
 		t.Error("the same metrics were registered twice")
 	}
-}
-
-// labels returns a metric's label values in the order cause, class, code, operation.
-func labels(m *dto.Metric) (s string) {
-	for _, name := range []string{"cause", "class", "code", "operation"} {
-		for _, l := range m.Label {
-			if l.GetName() == name {
-				s += " " + l.GetValue()
-			}
-		}
-	}
-	return s
 }
 
 // Proves that a sweep finds its backend through the decorators, and that a store

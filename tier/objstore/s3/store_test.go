@@ -33,7 +33,7 @@ func open(t *testing.T, o Options) *Store {
 func TestConformance(t *testing.T) {
 	srv := s3server.Start(t)
 	for name, mode := range map[string]func(*Options){
-		"auto":          func(*Options) {},
+		"auto": func(*Options) {},
 		"when_required_in_parts": func(o *Options) {
 			o.Checksums, o.SinglePut, o.PartBytes = ChecksumOff, 1<<20, minPart
 		},

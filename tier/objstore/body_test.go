@@ -1,0 +1,99 @@
+package objstore_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+	"github.com/tidemark-mq/tidemark/tier/objstore/mem"
+)
+
+// failing ends with an error of the transport.
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// Proves how every end of a body is judged: only exactly the announced bytes end
+// in io.EOF, and an error stays the error.
+func TestExactBody(t *testing.T) {
+	reset := errors.New("connection reset")
+	coded := errcode.New(errcode.Corrupt, "checksum")
+	for _, c := range []struct {
+		name string
+		body io.Reader
+		code errcode.Code
+		ok   bool
+	}{
+		{"exact", strings.NewReader("12345"), 0, true},
+		{"short", strings.NewReader("1234"), errcode.Transient, false},
+		{"empty", strings.NewReader(""), errcode.Transient, false},
+		{"long", strings.NewReader("123456"), errcode.Transient, false},
+		{"broken", io.MultiReader(strings.NewReader("123"), failing{reset}), errcode.Transient, false},
+		{"broken at the end", io.MultiReader(strings.NewReader("12345"), failing{reset}), errcode.Transient, false},
+		{"disowned", io.MultiReader(strings.NewReader("12345"), failing{coded}), errcode.Corrupt, false},
+	} {
+		b := objstore.ExactBody(t.Context(), io.NopCloser(c.body), "k", 5)
+		got, err := io.ReadAll(b)
+		if (err == nil) != c.ok || err != nil && !errcode.Is(err, c.code) || len(got) > 5 {
+			t.Errorf("%s: %q, %v", c.name, got, err)
+		}
+		if _, again := b.Read(make([]byte, 1)); again == nil || err != nil && again != err {
+			t.Errorf("%s: after the end: %v", c.name, again)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	b := objstore.ExactBody(ctx, io.NopCloser(strings.NewReader("12345")), "k", 5)
+	cancel()
+	if _, err := b.Read(make([]byte, 1)); !errcode.Is(err, errcode.Canceled) {
+		t.Errorf("caller gone: %v", err)
+	}
+}
+
+// Proves that an object larger than expected is refused before it is held. I13.
+func TestReadAllIsBounded(t *testing.T) {
+	s := mem.New("", nil)
+	if err := put(s, "k", "123456"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := objstore.ReadAll(t.Context(), s, "k", 5); !errcode.Is(err, errcode.TooLarge) {
+		t.Errorf("%v", err)
+	}
+	if data, info, err := objstore.ReadAll(t.Context(), s, "k", 6); err != nil || string(data) != "123456" || info.Size != 6 {
+		t.Errorf("%q, %+v, %v", data, info, err)
+	}
+}
+
+// Proves that a key which is accepted stays under its root as a path, keeps its
+// spelling when the path is cleaned, and fits the file systems' bounds; and that
+// what is refused is refused with a typed error.
+func FuzzCheckKey(f *testing.F) {
+	for _, k := range []string{"a", "a/b", "wal/1/FENCE", "../a", "a//b", "/a", "a/", "a/./b", ".", "...", "~tmp/x", "a\x00"} {
+		f.Add(k)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		if err := objstore.CheckKey(key); err != nil {
+			if !errcode.Is(err, errcode.InvalidArgument) {
+				t.Fatalf("%q: %v", key, err)
+			}
+			return
+		}
+		if path.Clean(key) != key || path.IsAbs(key) || strings.HasPrefix(key, "../") || key == ".." || strings.ContainsAny(key, "~\\:\x00 %?#") {
+			t.Fatalf("%q was accepted", key)
+		}
+		for _, part := range strings.Split(key, "/") {
+			if len(part) == 0 || len(part) > 255 {
+				t.Fatalf("%q was accepted", key)
+			}
+		}
+		for i := range len(key) + 1 {
+			if err := objstore.CheckPrefix(key[:i]); err != nil {
+				t.Fatalf("prefix %q of a key is refused: %v", key[:i], err)
+			}
+		}
+	})
+}
