@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -244,7 +243,7 @@ func TestLifeOfARecord(t *testing.T) {
 	s.want(s.do("GET", "/v1/topics/life/consume", ""), 200, "")
 	s.want(s.do("GET", "/v1/topics/life/consume", ""), 204, "")
 	a = s.want(s.do("GET", "/v1/topics/life/partitions/0/records", ""), 200, "")
-	if want := fmt.Sprintf(`{"records":[{"offset":0,"timestamp_ms":1700000000000,"key":"k","payload":{"n":1}},{"offset":1,"timestamp_ms":1700000000001,"payload":"text"}],"resume_offset":2,"high_watermark":2,"oldest_offset":0}`) + "\n"; a.body != want {
+	if want := `{"records":[{"offset":0,"timestamp_ms":1700000000000,"key":"k","payload":{"n":1}},{"offset":1,"timestamp_ms":1700000000001,"payload":"text"}],"resume_offset":2,"high_watermark":2,"oldest_offset":0}` + "\n"; a.body != want {
 		t.Fatalf("page: %s", a.body)
 	}
 	a = s.want(s.do("GET", "/v1/topics/life/partitions/0/records", "", "Accept: application/x-ndjson"), 200, "")

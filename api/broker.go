@@ -80,23 +80,40 @@ type Operator interface {
 	Readiness() Readiness
 }
 
-// The values of the interfaces above, by the names this package uses.
+// The values of the interfaces above, by the names this package uses. What
+// each one means stands with its definition.
+
 type (
-	Ack            = broker.Ack
-	TopicSpec      = broker.TopicSpec
-	TopicInfo      = broker.TopicInfo
+	// Ack is the level at which a produce is answered.
+	Ack = broker.Ack
+	// TopicSpec are the settings of a new topic.
+	TopicSpec = broker.TopicSpec
+	// TopicInfo describes a topic.
+	TopicInfo = broker.TopicInfo
+	// PartitionStats are the numbers of a partition.
 	PartitionStats = broker.PartitionStats
-	NewRecord      = broker.NewRecord
+	// NewRecord is a record to append.
+	NewRecord = broker.NewRecord
+	// ProduceRequest is one produce.
 	ProduceRequest = broker.ProduceRequest
-	Produced       = broker.Produced
-	Placement      = broker.Placement
+	// Produced says where its records stand.
+	Produced = broker.Produced
+	// Placement is the run of offsets in one partition.
+	Placement = broker.Placement
+	// ConsumeRequest asks for leases.
 	ConsumeRequest = broker.ConsumeRequest
-	Message        = broker.Message
-	SettleAction   = broker.SettleAction
-	SettleRequest  = broker.SettleRequest
-	ReadRequest    = broker.ReadRequest
-	LogReader      = broker.LogReader
-	Readiness      = broker.Readiness
+	// Message is a delivered record.
+	Message = broker.Message
+	// SettleAction says what happens to leased records.
+	SettleAction = broker.SettleAction
+	// SettleRequest settles leases.
+	SettleRequest = broker.SettleRequest
+	// ReadRequest asks for records of one partition.
+	ReadRequest = broker.ReadRequest
+	// LogReader yields records in offset order.
+	LogReader = broker.LogReader
+	// Readiness is the body of /readyz.
+	Readiness = broker.Readiness
 )
 
 // The values of Ack and SettleAction.

@@ -50,7 +50,6 @@ type fakeLease struct {
 	handle  string
 	attempt uint32
 	held    bool
-	wasHeld bool
 }
 
 func newFakeBroker() *fakeBroker {

@@ -158,7 +158,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // finish counts the request and survives a panic of its handler.
 func (s *Server) finish(x *exchange, started time.Time) {
 	p := recover()
-	if p != nil && p != http.ErrAbortHandler {
+	if p != nil && !isAbort(p) {
 		s.metrics.panics.Inc()
 		s.log.Error("a handler panicked: this is a bug, please report it",
 			slog.String("route", x.template()), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
@@ -183,6 +183,12 @@ func (s *Server) finish(x *exchange, started time.Time) {
 	}
 	x.release()
 	s.exchanges.Put(x)
+}
+
+// isAbort reports whether a panic is the way to break an answer off.
+func isAbort(p any) bool {
+	err, ok := p.(error)
+	return ok && errors.Is(err, http.ErrAbortHandler)
 }
 
 func (s *Server) seriesOf(x *exchange) *routeMetrics {

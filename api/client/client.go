@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -25,7 +26,7 @@ const (
 // Options say how to reach a node. The zero value asks without credentials.
 type Options struct {
 	User, Password string
-	HTTP           *http.Client // nil: http.DefaultClient; a Timeout of its own would end streams
+	HTTP           *http.Client // nil: one of its own; a Timeout in it would end streams
 	Name           string       // sent as X-Tidemark-Client; "" is "go"
 }
 
@@ -42,13 +43,34 @@ func New(base string, opts Options) (*Client, error) {
 		return nil, errcode.New(errcode.InvalidArgument, "node address %q: write it as http://host:port or https://host:port", base)
 	}
 	if opts.HTTP == nil {
-		opts.HTTP = http.DefaultClient
+		opts.HTTP = newHTTP()
 	}
 	if opts.Name == "" {
 		opts.Name = "go"
 	}
 	return &Client{base: strings.TrimSuffix(u.String(), "/"), opts: opts}, nil
 }
+
+// headerWait is longer than the longest wait that a node allows.
+const headerWait = time.Minute
+
+// newHTTP returns a client that does not wait for ever for an answer to begin.
+// How long it lasts is for the caller's context: streams have no end.
+func newHTTP() *http.Client {
+	tr := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ResponseHeaderTimeout: headerWait,
+		IdleConnTimeout:       30 * time.Second,
+		MaxIdleConnsPerHost:   64,
+		ForceAttemptHTTP2:     true,
+	}
+	return &http.Client{Transport: tr}
+}
+
+// CloseIdleConnections closes the connections that no call uses.
+func (c *Client) CloseIdleConnections() { c.opts.HTTP.CloseIdleConnections() }
 
 // request is one call. Path segments are escaped by path.
 type request struct {

@@ -28,11 +28,11 @@ func TestClientErrors(t *testing.T) {
 		fmt.Fprint(w, body)
 	}))
 	defer proxy.Close()
-	defer http.DefaultClient.CloseIdleConnections()
 	c, err := New(proxy.URL, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer c.CloseIdleConnections()
 	ctx := context.Background()
 	for _, want := range []struct {
 		status int

@@ -51,7 +51,7 @@ func (c *Client) ReadLog(ctx context.Context, topic string, partition uint32, o 
 	if o.Follow {
 		q.Set("follow", "true")
 	}
-	res, err := c.send(ctx, request{method: http.MethodGet, path: partitionPath(topic, partition, "records"), query: q, accept: "application/x-ndjson"})
+	res, err := c.send(ctx, request{method: http.MethodGet, path: partitionPath(topic, partition, "records"), query: q, accept: "application/x-ndjson"}) //nolint:bodyclose // the reader owns the body and closes it
 	if err != nil {
 		return nil, err
 	}
