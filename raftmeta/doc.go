@@ -16,14 +16,15 @@
 //   - A command or a snapshot that this build does not know stops the plane
 //     ([Options].OnFatal) instead of being skipped: a node that skips is a node
 //     that differs. A write that failed stops it too; a restart recovers (I5).
-//   - State never shrinks to empty by accident: a directory whose snapshots
-//     and log do not reach back to each other is refused with a message.
+//   - State never shrinks by accident: a directory whose log or snapshots are
+//     damaged, or do not reach back to each other, is refused with a message
+//     unless what is left gives the whole state.
 //
 // # Directory
 //
 //	<dir>/log/        Pebble: Raft's log, term and vote; each write is synced
 //	<dir>/snapshots/  the two newest snapshots, each an export of the state
-//	<dir>/damaged/    the last snapshot that did not verify, kept for study
+//	<dir>/damaged/    snapshots that did not verify, kept for study
 //
 // The log is kept back to the older of the two snapshots, so either of them
 // and the log give the whole state. A snapshot is taken when SnapshotThreshold

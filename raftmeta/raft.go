@@ -77,6 +77,9 @@ func openPlane(o *Options, f *fatal, m *fsm) (_ *plane, err error) {
 	if err := p.checkReach(o.Dir, reached); err != nil {
 		return nil, err
 	}
+	if err := p.snapshots.setAside(); err != nil {
+		return nil, err
+	}
 	if p.transport, err = newTransport(o); err != nil {
 		return nil, err
 	}

@@ -27,8 +27,9 @@ import (
 // snapshot visible, the directory: a snapshot is durable when Raft cuts the log.
 type snapshots struct {
 	*raft.FileSnapshotStore
-	dir    string
-	newest atomic.Uint64 // raft index of the newest snapshot, 0 when there is none
+	dir     string
+	newest  atomic.Uint64 // raft index of the newest snapshot, 0 when there is none
+	damaged []string      // found by openSnapshots, until setAside
 }
 
 const (
@@ -51,9 +52,9 @@ func headerOf(m *raft.SnapshotMeta) snapshotHeader {
 	return snapshotHeader{m.Index, m.Term, m.Configuration, m.ConfigurationIndex}
 }
 
-// openSnapshots opens the store in dir after moving aside what does not verify.
-// It returns the newest index that ever stood in the directory, damaged
-// snapshots included: an honest log reaches at least that far.
+// openSnapshots opens the store in dir and verifies every snapshot. It returns
+// the newest index of all of them, damaged ones included: an honest log reaches
+// at least that far.
 func openSnapshots(dir string, logger *slog.Logger) (_ *snapshots, reached uint64, err error) {
 	if err := removeUnfinished(filepath.Join(dir, snapshotsDir)); err != nil {
 		return nil, 0, err
@@ -80,11 +81,9 @@ func openSnapshots(dir string, logger *slog.Logger) (_ *snapshots, reached uint6
 			s.newest.Store(max(s.newest.Load(), named))
 			continue
 		}
-		logger.Warn("metadata snapshot does not verify; moved aside, an older one and the log are used",
-			"snapshot", e.Name(), "moved_to", filepath.Join(dir, damagedDir), "error", err)
-		if err := s.moveAside(e.Name()); err != nil {
-			return nil, 0, err
-		}
+		logger.Warn("metadata snapshot does not verify; an older one and the log are used instead, if they suffice",
+			"snapshot", filepath.Join(dir, snapshotsDir, e.Name()), "error", err)
+		s.damaged = append(s.damaged, e.Name())
 	}
 	return s, reached, nil
 }
@@ -129,17 +128,24 @@ func (s *snapshots) verify(id string) (index uint64, err error) {
 	return index, nil
 }
 
-// moveAside keeps the last damaged snapshot outside the store's sight.
-func (s *snapshots) moveAside(id string) error {
+// setAside moves the damaged snapshots out of the store's sight, once it is
+// clear that the state does not depend on them. Those of the last time go.
+func (s *snapshots) setAside() error {
+	if len(s.damaged) == 0 {
+		return nil
+	}
 	aside := filepath.Join(s.dir, damagedDir)
 	err := os.RemoveAll(aside)
 	if err == nil {
 		err = os.Mkdir(aside, 0o700)
 	}
-	if err == nil {
-		err = os.Rename(filepath.Join(s.dir, snapshotsDir, id), filepath.Join(aside, id))
+	for _, id := range s.damaged {
+		if err == nil {
+			err = os.Rename(filepath.Join(s.dir, snapshotsDir, id), filepath.Join(aside, id))
+		}
 	}
-	return errcode.Wrap(errcode.Storage, err, "move the damaged metadata snapshot %s aside", id)
+	s.damaged = nil
+	return errcode.Wrap(errcode.Storage, err, "move damaged metadata snapshots to %s", aside)
 }
 
 // keepFrom returns the first log index that has to stay so that the older of

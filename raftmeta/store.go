@@ -60,18 +60,37 @@ func openStore(fs vfs.FS, dir string, mustExist bool, f *fatal, logger *slog.Log
 			_ = lock.Close()
 		}
 	}()
-	log := pebbleLogger{logger: logger.With("component", "pebble"), fatal: f, broken: new(atomic.Bool)}
-	db, err := pebble.Open(dir, &pebble.Options{
-		FS:                 fs,
-		Lock:               lock,
-		FormatMajorVersion: pebble.FormatWALSyncChunks, // damage before synced WAL data is found, not cut off as a torn tail
-		ErrorIfNotExists:   mustExist,
-		CacheSize:          4 << 20,   // entries are read once, at a start
-		MemTableSize:       512 << 10, // bounds the write-ahead logs that a small state keeps on disk
-		Logger:             log,
-		EventListener:      log.listener(),
-	})
+	existed, err := checkPebble(fs, dir)
 	if err != nil {
+		return nil, err
+	}
+	log := pebbleLogger{logger: logger.With("component", "pebble"), fatal: f, broken: new(atomic.Bool)}
+	options := func() *pebble.Options {
+		return &pebble.Options{
+			FS:                 fs,
+			Lock:               lock,
+			FormatMajorVersion: pebble.FormatWALSyncChunks, // its log says what was synced: see checkPebble
+			ErrorIfNotExists:   mustExist,
+			CacheSize:          4 << 20,   // entries are read once, at a start
+			MemTableSize:       512 << 10, // bounds the write-ahead logs that a small state keeps on disk
+			Logger:             log,
+			EventListener:      log.listener(),
+		}
+	}
+	db, err := pebble.Open(dir, options())
+	if err == nil && !existed {
+		// The log that a creation begins with is of the oldest format, which
+		// does not say what was synced. That of the second opening does.
+		if err = db.Close(); err == nil {
+			db, err = pebble.Open(dir, options())
+		}
+	}
+	switch {
+	case errors.Is(err, pebble.ErrDBDoesNotExist):
+		return nil, errcode.New(errcode.Corrupt, "the metadata log %s is missing, though there are snapshots of it; put it back, or restore the cluster from its archive into an empty directory: %w", dir, err)
+	case err != nil && pebble.IsCorruptionError(err):
+		return nil, errcode.New(errcode.Corrupt, "the metadata log %s is damaged; restore it from a copy, or the cluster from its archive into an empty directory: %w", dir, err)
+	case err != nil:
 		return nil, errcode.Wrap(errcode.Storage, err, "open the metadata log in %s", dir)
 	}
 	s := &store{db: db, lock: lock, fatal: f, broken: log.broken}
