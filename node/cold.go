@@ -3,6 +3,7 @@ package node
 import (
 	"container/list"
 	"context"
+	"errors"
 	"io"
 	"sync"
 
@@ -51,12 +52,12 @@ func (r *coldReader) Read(ctx context.Context, id broker.PartitionID, from int64
 			return nil, err
 		}
 		run, next, err := s.read(ctx, from, maxBytes)
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			s.batches.Close()
 			return nil, err
 		}
 		s.key.next = next
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			s.batches.Close()
 		} else {
 			r.keep(s)
@@ -109,7 +110,7 @@ func (s *scan) read(ctx context.Context, from int64, maxBytes int) (run [][]byte
 		s.held = nil
 		if b == nil {
 			batch, _, err := s.batches.Next(ctx)
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				return run, max(next, s.segNext), err
 			}
 			if err != nil {

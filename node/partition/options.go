@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
-	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/node/state"
 	"github.com/tidemark-mq/tidemark/wal"
 )
@@ -136,5 +135,3 @@ type Log interface {
 	DurableChanged() <-chan struct{}
 	Hold(reader string, next uint64)
 }
-
-var errClosed = errcode.New(errcode.Closed, "the node is shutting down: try another node or try again")

@@ -309,7 +309,7 @@ func TestCrashKeepsEveryDurableRecord(t *testing.T) {
 // appends go on behind the newest one. When the part of the log that the old
 // state needs was recycled, the start is refused and nothing is changed.
 func TestOldCheckpointBesideNewerFiles(t *testing.T) {
-	run := func(segmentBytes int64) (*rig, error, []string) {
+	run := func(segmentBytes int64) (*rig, []string, error) {
 		fs := vfs.NewMem()
 		change := func(o *Options) { o.SegmentBytes = segmentBytes }
 		r := open(t, fs, change)
@@ -340,9 +340,9 @@ func TestOldCheckpointBesideNewerFiles(t *testing.T) {
 		}
 		copyTree(t, fs, "old-state", "data/state")
 		r, err := tryOpen(t, fs, change)
-		return r, err, want
+		return r, want, err
 	}
-	r, err, want := run(keepLog)
+	r, want, err := run(keepLog)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +354,7 @@ func TestOldCheckpointBesideNewerFiles(t *testing.T) {
 	}
 	equal(t, r.all(0)[:400], want)
 	r.close()
-	if _, err, _ = run(8 << 10); !errcode.Is(err, errcode.Corrupt) {
+	if _, _, err = run(8 << 10); !errcode.Is(err, errcode.Corrupt) {
 		t.Fatalf("a state whose log is gone: %v", err)
 	}
 }
