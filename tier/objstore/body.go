@@ -52,13 +52,18 @@ func NewVerifier(opts PutOptions) *Verifier {
 
 // Write implements io.Writer and never fails.
 func (v *Verifier) Write(p []byte) (int, error) {
+	v.Add(p)
+	return len(p), nil
+}
+
+// Add hashes the next bytes of the body.
+func (v *Verifier) Add(p []byte) {
 	if v.sha != nil {
 		v.sha.Write(p)
 	}
 	if v.opts.CRC32C != nil {
 		v.crc = crc32.Update(v.crc, castagnoli, p)
 	}
-	return len(p), nil
 }
 
 // Check returns Corrupt when the bytes written so far are not the ones that the
@@ -122,14 +127,14 @@ func (b *exactBody) judge(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case err == io.EOF && b.read == b.size:
+	case errors.As(err, &coded):
+		return err
+	case errors.Is(err, io.EOF) && b.read == b.size:
 		return io.EOF
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		return errcode.New(errcode.Transient, "read %s: the answer ended after %d of %d bytes", b.key, b.read, b.size)
 	case b.ctx.Err() != nil:
 		return Ended(b.ctx, "read", b.key)
-	case errors.As(err, &coded):
-		return err
 	default:
 		return errcode.Wrap(errcode.Transient, err, "read %s: the answer broke after %d of %d bytes", b.key, b.read, b.size)
 	}
@@ -164,16 +169,17 @@ func readAll(ctx context.Context, s Store, key string, max int64) ([]byte, Info,
 	// The end must be said too: that is where a body that was cut, or whose
 	// checksum differs, reports it.
 	var one [1]byte
-	if _, err := io.ReadFull(body, one[:]); err != io.EOF {
+	if _, err := io.ReadFull(body, one[:]); !errors.Is(err, io.EOF) {
 		return nil, Info{}, asRead(key, err)
 	}
 	return data, info, nil
 }
 
-// asRead gives an error of io.ReadFull a code: an end that came too early is
-// one that may pass.
+// asRead gives what io.ReadFull said of a body a code, unless it has one: an end
+// that came too early, or too late (nil), may pass.
 func asRead(key string, err error) error {
-	if err == nil || err == io.EOF || err == io.ErrUnexpectedEOF {
+	var coded *errcode.Error
+	if !errors.As(err, &coded) {
 		return errcode.New(errcode.Transient, "read %s: the body is not as long as the store said", key)
 	}
 	return err

@@ -2,6 +2,7 @@ package objstore
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -55,7 +56,7 @@ func within(ctx context.Context, limit time.Duration, op, key string, call func(
 
 // tooSlow tells an attempt's end from the caller's.
 func tooSlow(ctx, sub context.Context, limit time.Duration, op, key string, err error) error {
-	if err == nil || ctx.Err() != nil || context.Cause(sub) != error(errTooSlow) {
+	if err == nil || ctx.Err() != nil || !errors.Is(context.Cause(sub), errTooSlow) {
 		return err
 	}
 	return errcode.New(errcode.Transient, "%s %s: no answer from the store within %v", op, key, limit)
@@ -136,7 +137,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	w.timer.Reset(w.idle)
 	n, err := w.body.Read(p)
 	w.timer.Stop()
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = tooSlow(w.ctx, w.sub, w.idle, "read", w.key, err)
 	}
 	return n, err

@@ -2,6 +2,7 @@ package objstore
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -160,7 +161,7 @@ func (b *measuredBody) settle(err error) {
 	}
 	b.done = true
 	b.m.addBytes(b.ctx, b.m.received, b.n)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		cause := CauseOf(b.ctx)
 		b.m.broken.WithLabelValues(cause.Class().String(), cause.String(), resultOf(err)).Inc()
 	}

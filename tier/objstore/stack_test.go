@@ -137,7 +137,7 @@ func TestPools(t *testing.T) {
 			before := h.Hits()
 			view := objstore.For(s, cause)
 			for range 10 {
-				wg.Go(func() { view.List(t.Context(), "", "", 0) })
+				wg.Go(func() { _, _ = view.List(t.Context(), "", "", 0) })
 			}
 			synctest.Wait()
 			if got, want := h.Hits()-before, m.Limit(cause.Class()); got != want {
@@ -173,7 +173,7 @@ func TestBodyHoldsSlot(t *testing.T) {
 		}
 		for _, end := range []func(io.ReadCloser){
 			func(b io.ReadCloser) { b.Close(); b.Close() },
-			func(b io.ReadCloser) { io.ReadAll(b) },
+			func(b io.ReadCloser) { _, _ = io.ReadAll(b) },
 		} {
 			body, _, err := s.Get(t.Context(), "k")
 			if err != nil {
@@ -205,7 +205,7 @@ func TestThrottling(t *testing.T) {
 			view := objstore.For(s, c)
 			var wg sync.WaitGroup
 			for range n {
-				wg.Go(func() { view.List(t.Context(), "", "", 0) })
+				wg.Go(func() { _, _ = view.List(t.Context(), "", "", 0) })
 			}
 			wg.Wait()
 		}
@@ -281,11 +281,11 @@ func TestMetrics(t *testing.T) {
 	if err := put(s, "k", "12345"); err != nil {
 		t.Fatal(err)
 	}
-	put(s, "k", "again")
-	get(s, "k")
-	s.GetRange(t.Context(), "k", make([]byte, 3), 0)
+	_ = put(s, "k", "again")
+	_, _ = get(s, "k")
+	_, _ = s.GetRange(t.Context(), "k", make([]byte, 3), 0)
 	h := f.Add(fault.Rule{Ops: []string{fault.Get}, Do: fault.Cut})
-	get(s, "k")
+	_, _ = get(s, "k")
 	h.Remove()
 	body, _, err := s.Get(t.Context(), "k")
 	if err != nil {
@@ -352,12 +352,12 @@ func TestTranscript(t *testing.T) {
 	if err := put(c, "a/b", "data"); err != nil {
 		t.Fatal(err)
 	}
-	put(c, "a/b", "x")
-	get(c, "a/b")
-	c.GetRange(t.Context(), "none", make([]byte, 8), 4)
-	c.List(t.Context(), "a/", "a/a", 7)
-	c.Head(t.Context(), "a/b")
-	c.Delete(t.Context(), []string{"a/b", "a/c"})
+	_ = put(c, "a/b", "x")
+	_, _ = get(c, "a/b")
+	_, _ = c.GetRange(t.Context(), "none", make([]byte, 8), 4)
+	_, _ = c.List(t.Context(), "a/", "a/a", 7)
+	_, _ = c.Head(t.Context(), "a/b")
+	_ = c.Delete(t.Context(), []string{"a/b", "a/c"})
 	const want = `put a/b 4 create-only: ok
 put a/b 1 create-only: exists
 get a/b: ok

@@ -1,6 +1,7 @@
 package s3server
 
 import (
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -73,7 +74,7 @@ func TestBinaryIsPinned(t *testing.T) {
 func TestDiesWithParent(t *testing.T) {
 	if os.Getenv("S3SERVER_CHILD") != "" {
 		s := Start(t)
-		os.Stdout.WriteString(s.Endpoint + "\n")
+		fmt.Println(s.Endpoint)
 		select {}
 	}
 	exe, err := os.Executable()

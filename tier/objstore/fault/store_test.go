@@ -214,7 +214,8 @@ func TestSeed(t *testing.T) {
 		}
 		return pattern
 	}
-	if run(1) != run(1) || run(1) == run(2) {
+	first, again, other := run(1), run(1), run(2)
+	if first != again || first == other {
 		t.Error("the seed does not decide")
 	}
 	if n := strings.Count(run(3), "x"); n < 30 || n > 90 {
@@ -309,10 +310,10 @@ func TestConcurrent(t *testing.T) {
 			for i := range 50 {
 				h := s.Add(fault.Rule{Chance: 0.2, Do: fault.Action(i % 7)})
 				key := string(rune('a' + w))
-				s.Put(t.Context(), key, bytes.NewReader([]byte("v")), 1, objstore.PutOptions{})
-				get(s, key)
-				s.List(t.Context(), "", "", 3)
-				s.Delete(t.Context(), []string{key})
+				_ = s.Put(t.Context(), key, bytes.NewReader([]byte("v")), 1, objstore.PutOptions{})
+				_, _ = get(s, key)
+				_, _ = s.List(t.Context(), "", "", 3)
+				_ = s.Delete(t.Context(), []string{key})
 				h.Remove()
 			}
 		})

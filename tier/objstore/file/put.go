@@ -35,8 +35,7 @@ func (s *Store) Put(ctx context.Context, key string, body io.ReadSeeker, size in
 	if err != nil {
 		return err
 	}
-	// After a rename there is nothing left to remove, and that is no error.
-	defer s.root.Remove(tmp)
+	defer s.discard(tmp)
 	return s.name(tmp, key, opts.CreateOnly)
 }
 
@@ -60,13 +59,13 @@ func (s *Store) writeTmp(ctx context.Context, key string, body io.Reader, size i
 	if err != nil {
 		// A file whose sync failed is thrown away, never synced again: a later
 		// put writes all bytes anew.
-		s.root.Remove(tmp)
+		s.discard(tmp)
 		return "", err
 	}
 	return tmp, nil
 }
 
-func copyBody(ctx context.Context, f io.Writer, body io.Reader, key string, size int64, check io.Writer) error {
+func copyBody(ctx context.Context, f io.Writer, body io.Reader, key string, size int64, check *objstore.Verifier) error {
 	buf := buffers.Get().(*[copyBytes]byte)
 	defer buffers.Put(buf)
 	for left := size; left > 0; {
@@ -77,7 +76,7 @@ func copyBody(ctx context.Context, f io.Writer, body io.Reader, key string, size
 		if _, err := io.ReadFull(body, part); err != nil {
 			return errcode.Wrap(errcode.Internal, err, "put %s: read the body", key)
 		}
-		check.Write(part)
+		check.Add(part)
 		if _, err := f.Write(part); err != nil {
 			return errcode.Wrap(codeOf(err), err, "put %s: write", key)
 		}

@@ -38,7 +38,7 @@ func (s *Store) tryLink() error {
 		return err
 	}
 	f.Close()
-	defer s.root.Remove(name)
+	defer s.discard(name)
 	linked := name + ".link"
 	if err := s.root.Link(name, linked); err != nil {
 		return errcode.New(errcode.InvalidArgument, "the file system of the archive directory %s refuses hard links, which create-only puts need; choose another one: %w", s.dir, err)
@@ -58,6 +58,10 @@ func (s *Store) createTmp() (*os.File, string, error) {
 	}
 	return f, name, nil
 }
+
+// discard removes a temporary file. After a rename there is none, and one that
+// cannot be removed is swept at a later Open.
+func (s *Store) discard(name string) { _ = s.root.Remove(name) }
 
 // sweep removes the temporary files last written before the given time. A put
 // that is still going on writes all the time; one that rested that long and

@@ -57,7 +57,7 @@ func (s *Store) Put(ctx context.Context, key string, body io.ReadSeeker, size in
 		return errcode.Wrap(errcode.Internal, err, "put %s: read the body", key)
 	}
 	check := objstore.NewVerifier(opts)
-	check.Write(data)
+	check.Add(data)
 	if err := check.Check(key); err != nil {
 		return err
 	}

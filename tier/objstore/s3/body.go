@@ -60,15 +60,15 @@ func (s *source) Read(p []byte) (int, error) {
 	n, err := s.mu.body.Read(p[:min(int64(len(p)), s.size-s.mu.off)])
 	s.mu.off += int64(n)
 	if s.mu.check != nil {
-		s.mu.check.Write(p[:n])
+		s.mu.check.Add(p[:n])
 		if s.mu.off == s.size {
 			s.mu.err = s.mu.check.Check(s.key)
 		}
 	}
-	if err == io.EOF && s.mu.off < s.size {
+	if errors.Is(err, io.EOF) && s.mu.off < s.size {
 		err = io.ErrUnexpectedEOF // it has shrunk since it was measured
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		s.mu.err = errcode.Wrap(errcode.Internal, err, "put %s: read the body", s.key)
 	}
 	if s.mu.err != nil {

@@ -67,6 +67,8 @@ var codes = map[string]errcode.Code{
 }
 
 // advice is what to do about answers that an operator can repair.
+//
+//nolint:gosec // words of the protocol, no credentials
 var advice = map[string]string{
 	"NoSuchBucket":                 "; create the bucket, or correct its name",
 	"InvalidAccessKeyId":           "; check the access key",

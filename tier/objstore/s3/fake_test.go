@@ -28,6 +28,7 @@ type fake struct {
 }
 
 func newFake(t *testing.T, answer func(http.ResponseWriter, *http.Request, []byte)) *fake {
+	t.Helper()
 	f := &fake{t: t}
 	f.mu.answer = answer
 	f.Server = httptest.NewServer(http.HandlerFunc(f.serve))
@@ -199,7 +200,7 @@ func (p *parts) get(w http.ResponseWriter, key string) {
 	if p.cut {
 		data = data[:len(data)*6/10]
 	}
-	w.Write(data)
+	_, _ = w.Write(data)
 }
 
 func crcOf(data []byte) *uint32 {

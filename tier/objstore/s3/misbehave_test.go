@@ -292,7 +292,7 @@ func TestRangeAnswers(t *testing.T) {
 			w.Header().Set("Content-Range", header)
 		}
 		w.WriteHeader(status)
-		io.WriteString(w, body)
+		_, _ = io.WriteString(w, body)
 	}).options())
 	for _, c := range []struct {
 		name         string
@@ -415,9 +415,9 @@ func TestBodyIsGivenBack(t *testing.T) {
 			// Answers before the body was sent, and goes on reading slowly.
 			go func() {
 				defer c.Close()
-				c.Read(make([]byte, 4096))
-				io.WriteString(c, "HTTP/1.1 503 Slow Down\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-				io.Copy(io.Discard, c)
+				_, _ = c.Read(make([]byte, 4096))
+				_, _ = io.WriteString(c, "HTTP/1.1 503 Slow Down\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+				_, _ = io.Copy(io.Discard, c)
 			}()
 		}
 	}()

@@ -18,6 +18,7 @@ import (
 
 // partStore opens a store that sends everything above 5 MiB in parts of 5 MiB.
 func partStore(t *testing.T, p *parts) *Store {
+	t.Helper()
 	o := newFake(t, p.answer).options()
 	o.SinglePut, o.PartBytes = minPart, minPart
 	return open(t, o)

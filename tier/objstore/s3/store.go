@@ -2,6 +2,7 @@ package s3
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -57,7 +58,7 @@ type sumBody struct {
 
 func (b *sumBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF && strings.Contains(err.Error(), "checksum did not match") {
+	if err != nil && !errors.Is(err, io.EOF) && strings.Contains(err.Error(), "checksum did not match") {
 		err = errcode.New(errcode.Corrupt, "get %s: the bytes that arrived are not the ones that were put: %s", b.key, err.Error())
 	}
 	return n, err

@@ -85,7 +85,9 @@ func testBodyChecks(t *testing.T, b *bucket) {
 	}
 	// The position that a caller left its body at does not matter.
 	body := bytes.NewReader(data)
-	io.CopyN(io.Discard, body, 1234)
+	if _, err := io.CopyN(io.Discard, body, 1234); err != nil {
+		t.Fatal(err)
+	}
 	if err := put("rewound", body, 5000, sums(data)); err != nil {
 		t.Fatalf("body not at its start: %v", err)
 	}
