@@ -1,0 +1,216 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+)
+
+// configErrors is everything that is wrong with a configuration.
+type configErrors struct{ errs []error }
+
+// Error implements error.
+func (e *configErrors) Error() string { return errors.Join(e.errs...).Error() }
+
+func (e *configErrors) add(format string, args ...any) {
+	e.errs = append(e.errs, fmt.Errorf(format, args...))
+}
+
+// layer is one source of settings: texts by key.
+type layer map[string]any
+
+// Read implements koanf.Provider.
+func (l layer) Read() (map[string]any, error) { return l, nil }
+
+// ReadBytes implements koanf.Provider.
+func (l layer) ReadBytes() ([]byte, error) {
+	return nil, errors.New("a layer has no bytes")
+}
+
+// loadConfig lays defaults, file, environment and flags over one another, and
+// reports everything that is wrong in any of them at once.
+func loadConfig(p *process, flags *pflag.FlagSet, file string) (config, error) {
+	var wrong configErrors
+	k := koanf.New(".")
+	if file == "" {
+		file = p.getenv("TIDEMARK_CONFIG")
+	}
+	if file != "" {
+		f := readConfigFile(file, &wrong)
+		load(k, f.values)
+		check(f.values, &wrong, func(s *setting) string { return fmt.Sprintf("%s:%d: %s", file, f.lines[s.key()], s.key()) })
+	}
+	variables := readVariables(p, &wrong)
+	load(k, variables)
+	check(variables, &wrong, (*setting).variable)
+	given := readFlags(flags)
+	load(k, given)
+	check(given, &wrong, func(s *setting) string { return "--" + s.name })
+	if len(wrong.errs) > 0 {
+		return config{}, &wrong
+	}
+	final := koanf.New(".")
+	load(final, defaults(k.String("dev")))
+	// Every text was parsed once already, and merging maps cannot fail.
+	_ = final.Merge(k)
+	var c config
+	for i := range settings {
+		s := &settings[i]
+		if err := s.parse(&c, final.String(s.key())); err != nil && final.Exists(s.key()) {
+			wrong.add("--%s: %w", s.name, err)
+		}
+	}
+	complete(&c, &wrong)
+	if len(wrong.errs) > 0 {
+		return config{}, &wrong
+	}
+	return c, nil
+}
+
+// load puts a layer on top; a map of texts cannot fail to merge.
+func load(k *koanf.Koanf, l layer) { _ = k.Load(l, nil) }
+
+// defaults returns the lowest layer.
+func defaults(dev string) layer {
+	var c config
+	_ = settingOf("dev").parse(&c, dev) // "" means no
+	l := layer{}
+	for _, s := range settings {
+		switch {
+		case c.Dev && s.dev != "":
+			l[s.key()] = s.dev
+		case s.def != "":
+			l[s.key()] = s.def
+		}
+	}
+	return l
+}
+
+// check parses every text of a layer; name says where a setting of it stands.
+func check(l layer, wrong *configErrors, name func(*setting) string) {
+	for i := range settings {
+		s := &settings[i]
+		if v, ok := l[s.key()]; ok {
+			if err := s.parse(new(config), v.(string)); err != nil {
+				wrong.add("%s: %w", name(s), err)
+			}
+		}
+	}
+}
+
+// complete makes paths absolute and checks what no single setting knows.
+func complete(c *config, wrong *configErrors) {
+	if c.DataDir == "" {
+		wrong.add("no data directory: set --data-dir (or TIDEMARK_DATA_DIR), or try it out with --dev")
+		return
+	}
+	dir, err := filepath.Abs(c.DataDir)
+	if err != nil {
+		wrong.add("--data-dir: %w", err)
+		return
+	}
+	c.DataDir = dir
+	if strings.HasPrefix(c.Archive, "file://") {
+		archive := filepath.Clean(strings.TrimPrefix(c.Archive, "file://"))
+		if inside(archive, dir) || inside(dir, archive) {
+			wrong.add("--archive %s and --data-dir %s lie in one another: the archive must survive the data directory", c.Archive, dir)
+		}
+	}
+}
+
+// inside says whether path is dir or below it.
+func inside(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+}
+
+// archiveURL makes the directory of a file:// URL absolute, so that
+// file://./dir means what it says.
+func archiveURL(raw string) (string, error) {
+	rest, ok := strings.CutPrefix(raw, "file://")
+	if !ok || !strings.HasPrefix(rest, "./") && !strings.HasPrefix(rest, "../") && rest != "." {
+		return raw, nil
+	}
+	dir, err := filepath.Abs(rest)
+	if err != nil {
+		return "", err
+	}
+	return "file://" + dir, nil
+}
+
+func readFlags(flags *pflag.FlagSet) layer {
+	l := layer{}
+	flags.Visit(func(f *pflag.Flag) {
+		if s := settingOf(f.Name); s != nil {
+			l[s.key()] = f.Value.String()
+		}
+	})
+	return l
+}
+
+// foreign are variables with our prefix that mean something to other commands,
+// to the build, or nothing.
+var foreign = []string{
+	"TIDEMARK_CONFIG", "TIDEMARK_ADMIN_PASSWORD",
+	"TIDEMARK_SERVER", "TIDEMARK_USER", "TIDEMARK_PASSWORD", "TIDEMARK_PASSWORD_FILE",
+	"TIDEMARK_TOOLS", "TIDEMARK_KILL_ROUNDS",
+}
+
+// serviceLink matches what Kubernetes puts into every container of a namespace
+// that has a service called tidemark or tidemark-something.
+var serviceLink = regexp.MustCompile(`^TIDEMARK_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// readVariables reads TIDEMARK_*. An empty variable is one that is not set. A
+// variable that nobody knows is an error, for it is most likely misspelled.
+func readVariables(p *process, wrong *configErrors) layer {
+	known := map[string]string{}
+	for i := range settings {
+		known[settings[i].variable()] = settings[i].key()
+	}
+	provider := env.Provider("", env.Opt{
+		Prefix:      "TIDEMARK_",
+		EnvironFunc: func() []string { return p.env },
+		TransformFunc: func(name, value string) (string, any) {
+			key, ok := known[name]
+			switch {
+			case value == "":
+				return "", nil
+			case ok:
+				return key, value
+			case !slices.Contains(foreign, name) && !serviceLink.MatchString(name):
+				wrong.add("%s: no such setting; see `tidemark serve --help`%s", name, resembling(name, known))
+			}
+			return "", nil
+		},
+	})
+	values, err := provider.Read()
+	if err != nil {
+		wrong.add("environment: %w", err)
+	}
+	return values
+}
+
+// resembling suggests the known name that begins like an unknown one.
+func resembling[V any](name string, known map[string]V) string {
+	best, longest := "", 0
+	for k := range known {
+		n := 0
+		for n < len(k) && n < len(name) && k[n] == name[n] {
+			n++
+		}
+		if n > longest || n == longest && k < best {
+			best, longest = k, n
+		}
+	}
+	if longest*2 < len(name)+1 {
+		return ""
+	}
+	return fmt.Sprintf(" (%s?)", best)
+}

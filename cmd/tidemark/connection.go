@@ -1,0 +1,116 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tidemark-mq/tidemark/api/client"
+)
+
+const (
+	defaultServer = "http://127.0.0.1:7942"
+	// answerTime bounds the wait for the beginning of an answer. It is above the
+	// longest wait that a node grants (30 s).
+	answerTime = time.Minute
+	// maxPasswordFile bounds what is read of a password file.
+	maxPasswordFile = 4096
+)
+
+// connection is how commands reach a node.
+type connection struct {
+	p            *process
+	server       string
+	user         string
+	passwordFile string
+}
+
+// flags adds the flags of commands that talk to a node.
+func (c *connection) flags(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	f.StringVarP(&c.server, "server", "s", "", "node to talk to (TIDEMARK_SERVER) (default "+defaultServer+")")
+	f.StringVar(&c.user, "user", "", "user to authenticate as (TIDEMARK_USER) (default admin, with a password)")
+	f.StringVar(&c.passwordFile, "password-file", "", "file that holds the password (TIDEMARK_PASSWORD_FILE; or the password itself in TIDEMARK_PASSWORD)")
+}
+
+// address returns the node's URL: flag, then environment, then the default.
+func (c *connection) address() string {
+	if c.server == "" {
+		c.server = c.p.getenv("TIDEMARK_SERVER")
+	}
+	if c.server == "" {
+		c.server = defaultServer
+	}
+	return c.server
+}
+
+// open returns a client. Nothing is sent yet.
+func (c *connection) open() (*client.Client, error) {
+	password, err := c.p.secret(c.passwordFile, "TIDEMARK_PASSWORD_FILE", "TIDEMARK_PASSWORD")
+	if err != nil {
+		return nil, err
+	}
+	user := c.user
+	if user == "" {
+		user = c.p.getenv("TIDEMARK_USER")
+	}
+	if user == "" && password != "" {
+		user = adminUser
+	}
+	cl, err := client.New(c.address(), client.Options{User: user, Password: password, HTTP: httpClient(), Name: "tidemark-cli/" + version})
+	if err != nil {
+		return nil, usagef("--server: %w", err)
+	}
+	return cl, nil
+}
+
+// httpClient has no overall timeout, which would end streams; the beginning of
+// an answer has one.
+func httpClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   5 * time.Second,
+		ResponseHeaderTimeout: answerTime,
+		IdleConnTimeout:       30 * time.Second,
+		MaxIdleConnsPerHost:   16,
+		ForceAttemptHTTP2:     true,
+	}}
+}
+
+// secret reads a secret from a file (by flag or variable) or from a variable.
+// One line break at the end of the file is not part of it.
+func (p *process) secret(file, fileVar, valueVar string) (string, error) {
+	if file == "" {
+		file = p.getenv(fileVar)
+	}
+	if file == "" {
+		return p.getenv(valueVar), nil
+	}
+	b, err := readBounded(file, maxPasswordFile)
+	if err != nil {
+		return "", usagef("password file: %w", err)
+	}
+	text := strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
+	if text == "" {
+		return "", usagef("password file %s is empty", file)
+	}
+	if strings.ContainsAny(text, "\r\n") {
+		return "", usagef("password file %s has several lines; it holds the password and nothing else", file)
+	}
+	return text, nil
+}
+
+// readBounded reads a file of at most most bytes.
+func readBounded(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readAtMost(f, path, most)
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError is a command line or a configuration that cannot work.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// usagef returns a usage error.
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+// errReported ends a command whose result, already printed, is a failure.
+var errReported = errors.New("reported")
+
+// report prints err and returns its exit code. A configuration may have several
+// errors, each with a line; everything else has one.
+func (p *process) report(err error) int {
+	if errors.Is(err, errReported) {
+		return exitFailed
+	}
+	var several *configErrors
+	if errors.As(err, &several) {
+		for _, e := range several.errs {
+			p.say("%s", oneLine(e.Error()))
+		}
+		return exitUsage
+	}
+	p.say("%s", oneLine(err.Error()))
+	var usage usageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// oneLine joins the lines of a message: scripts read one line per error.
+func oneLine(text string) string {
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	return strings.Join(lines, "; ")
+}
+
+// explain says what a caller of a node can do about an error, where the node
+// cannot say it itself.
+func explain(err error, server string) error {
+	var op *net.OpError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled):
+		return errcode.Wrap(errcode.Canceled, err, "interrupted")
+	case errors.As(err, &op) && op.Op == "dial":
+		return errcode.New(errcode.Unavailable, "no node answers at %s (%v): start one with `tidemark serve`, or name another with --server or TIDEMARK_SERVER", server, op.Err)
+	case errcode.Is(err, errcode.Unauthorized):
+		return errcode.New(errcode.Unauthorized, "%s does not accept these credentials: give --user, and the password in TIDEMARK_PASSWORD or --password-file", server)
+	default:
+		return err
+	}
+}

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is set at build time with -X main.version.
+var version = "dev"
+
+func main() {
+	// Two places: the second signal must not be lost while the first one's work
+	// is under way.
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	p := &process{
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		env: os.Environ(), signals: signals, exit: os.Exit,
+	}
+	os.Exit(p.run(os.Args[1:]))
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// newRoot builds the tree of commands.
+func newRoot(p *process) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "tidemark",
+		Short: "A message broker whose history lives in an object store",
+		Long: `Tidemark is a message broker: topics are queues with leases and replayable logs at
+once. New records live on the node, older ones in an object store, and a node
+can be restored from that store alone.
+
+Commands that talk to a node find it with --server (or TIDEMARK_SERVER).
+Exit codes: 0 done, 1 failed, 2 wrong usage.`,
+		Example: `  tidemark serve --dev                                    # a node on 127.0.0.1:7942
+  tidemark topic create orders --partitions 6
+  echo '{"n":1}' | tidemark produce orders
+  tidemark consume orders`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          args(),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c := &connection{p: p}
+	root.AddCommand(
+		newServe(p), newTopic(p, c),
+		newRestore(p), newHealthcheck(p, c), newVersion(p),
+	)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
+	})
+	// The help and completion commands exist only once cobra has added them.
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	finish(root)
+	return root
+}
+
+// finish gives every command that cobra made the same manners as ours.
+func finish(cmd *cobra.Command) {
+	cmd.DisableAutoGenTag = true
+	switch cmd.Name() {
+	case "help":
+		cmd.Example = "  tidemark help topic create"
+	case "completion":
+		cmd.Example = "  source <(tidemark completion bash)"
+	case "bash", "zsh", "fish", "powershell":
+		if cmd.Example == "" {
+			cmd.Example = "  tidemark completion " + cmd.Name()
+		}
+	}
+	if cmd.Args != nil {
+		cmd.Args = usageArgs(cmd.Args)
+	}
+	for _, sub := range cmd.Commands() {
+		finish(sub)
+	}
+}
+
+// usageArgs makes what a check of arguments says a usage error.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		var usage usageError
+		if err == nil || errors.As(err, &usage) {
+			return err
+		}
+		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
+	}
+}
+
+// args checks positional arguments by their names; the last one may be
+// optional, written [NAME].
+func args(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		if len(given) > len(names) {
+			return usagef("%s: unexpected argument %q; see `%s --help`", cmd.CommandPath(), given[len(names)], cmd.CommandPath())
+		}
+		for i, name := range names {
+			if i >= len(given) && !strings.HasPrefix(name, "[") {
+				return usagef("%s: %s is missing; see `%s --help`", cmd.CommandPath(), name, cmd.CommandPath())
+			}
+			if i < len(given) && given[i] == "" {
+				return usagef("%s: %s is empty", cmd.CommandPath(), name)
+			}
+		}
+		return nil
+	}
+}
+
+// family is a command that only holds others.
+func family(use, short, example string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Example: example}
+	cmd.AddCommand(subs...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usagef("unknown command %q for %q; see `%s --help`", args[0], cmd.CommandPath(), cmd.CommandPath())
+		}
+		return cmd.Help()
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	return cmd
+}
+
+func newVersion(p *process) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version of this program",
+		Example: "  tidemark version --json",
+		Args:    args(),
+		RunE: func(*cobra.Command, []string) error {
+			if asJSON {
+				return p.printJSON(map[string]string{"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
+			}
+			_, err := fmt.Fprintf(p.stdout, "tidemark %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// printJSON writes v as indented JSON.
+func (p *process) printJSON(v any) error {
+	enc := json.NewEncoder(p.stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+)
+
+func newTopic(p *process, c *connection) *cobra.Command {
+	cmd := family("topic", "Create, list, describe and remove topics", "  tidemark topic ls",
+		newTopicCreate(p, c), newTopicLs(p, c), newTopicInfo(p, c), newTopicRm(p, c))
+	c.flags(cmd)
+	return cmd
+}
+
+func newTopicCreate(p *process, c *connection) *cobra.Command {
+	var asJSON bool
+	var partitions uint32
+	var ack, failover, compression string
+	durations := map[string]*time.Duration{}
+	sizes := map[string]*string{}
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Create a topic",
+		Long: "Create a topic. The number of partitions is fixed for ever; what is not given takes the node's defaults.",
+		Example: `  tidemark topic create orders --partitions 6 --retention 720h
+  tidemark topic create audit --retention 0s --default-ack archived`,
+		Args: args("NAME"),
+	}
+	f := cmd.Flags()
+	f.Uint32Var(&partitions, "partitions", broker.DefaultPartition, "number of partitions, 1 to 1024")
+	for name, usage := range map[string]string{
+		"retention":          "time after which records are removed, also from the archive; 0s keeps them for ever",
+		"local-retention":    "time after which archived records leave the local disk",
+		"visibility-timeout": "how long a consumer holds a record before it goes back",
+	} {
+		durations[name] = f.Duration(name, 0, usage)
+	}
+	for name, usage := range map[string]string{
+		"retention-bytes":       "size of a partition above which its oldest records are removed",
+		"local-retention-bytes": "size of a partition on local disk above which archived records leave it",
+		"max-record-bytes":      "largest value of a record, up to 16MiB",
+	} {
+		sizes[name] = f.String(name, "", usage)
+	}
+	inFlight := f.Int64("max-in-flight", 0, "records of one partition that consumers hold at once")
+	f.StringVar(&ack, "default-ack", "", "level of a produce that names none: accepted, committed or archived")
+	f.StringVar(&failover, "failover", "", "automatic or wait")
+	f.StringVar(&compression, "compression", "", "zstd or none")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := broker.ValidateName("topic", args[0]); err != nil {
+			return usageError{err}
+		}
+		spec := broker.TopicSpec{Name: args[0]}
+		given := f.Changed
+		if given("partitions") {
+			if partitions == 0 || partitions > broker.MaxPartitions {
+				return usagef("--partitions %d is not between 1 and %d", partitions, broker.MaxPartitions)
+			}
+			spec.Partitions = &partitions
+		}
+		for name, field := range map[string]**int64{
+			"retention": &spec.RetentionMS, "local-retention": &spec.LocalRetentionMS, "visibility-timeout": &spec.VisibilityTimeoutMS,
+		} {
+			if given(name) {
+				ms := durations[name].Milliseconds()
+				if ms < 0 || *durations[name] > 0 && ms == 0 {
+					return usagef("--%s %s is not a whole number of milliseconds from 0 on", name, durations[name])
+				}
+				*field = &ms
+			}
+		}
+		for name, field := range map[string]**int64{
+			"retention-bytes": &spec.RetentionBytes, "local-retention-bytes": &spec.LocalRetentionBytes, "max-record-bytes": &spec.MaxRecordBytes,
+		} {
+			if given(name) {
+				n, err := parseBytes(*sizes[name])
+				if err != nil {
+					return usagef("--%s: %w", name, err)
+				}
+				*field = &n
+			}
+		}
+		if given("max-in-flight") {
+			spec.MaxInFlightPerPartition = inFlight
+		}
+		if given("default-ack") {
+			level, err := parseAck(ack)
+			if err != nil {
+				return err
+			}
+			spec.DefaultAck = &level
+		}
+		if given("failover") {
+			spec.Failover = &failover
+		}
+		if given("compression") {
+			spec.Compression = &compression
+		}
+		cl, err := c.open()
+		if err != nil {
+			return err
+		}
+		info, err := cl.CreateTopic(cmd.Context(), spec)
+		if err != nil {
+			return explain(err, c.address())
+		}
+		if asJSON {
+			return p.printJSON(info)
+		}
+		_, err = fmt.Fprintf(p.stdout, "created topic %s with %d partitions\n", info.Name, info.Partitions)
+		return err
+	}
+	return cmd
+}
+
+// parseAck reads a level of a produce; "" is the topic's.
+func parseAck(text string) (broker.Ack, error) {
+	switch a := broker.Ack(text); a {
+	case broker.AckDefault, broker.AckAccepted, broker.AckCommitted, broker.AckArchived:
+		return a, nil
+	}
+	return "", usagef("ack level %q is not one of accepted, committed, archived", text)
+}
+
+func newTopicLs(p *process, c *connection) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "ls", Short: "List topics", Example: "  tidemark topic ls --json",
+		Args: args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cl, err := c.open()
+			if err != nil {
+				return err
+			}
+			all := []broker.TopicInfo{}
+			for token := ""; ; {
+				page, next, err := cl.Topics(cmd.Context(), token, 1000)
+				if err != nil {
+					return explain(err, c.address())
+				}
+				all = append(all, page...)
+				if next == "" {
+					break
+				}
+				token = next
+			}
+			if asJSON {
+				return p.printJSON(all)
+			}
+			t := newTable("TOPIC", "PARTITIONS", "RETENTION", "DEFAULT ACK", "CREATED")
+			for _, i := range all {
+				t.row(i.Name, i.Partitions, retention(i.RetentionMS, i.RetentionBytes), i.DefaultAck, when(time.Unix(i.CreatedAt, 0)))
+			}
+			return t.print(p.stdout)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// retention says how long records stay.
+func retention(ms, bytes int64) string {
+	text := "for ever"
+	if ms > 0 {
+		text = (time.Duration(ms) * time.Millisecond).String()
+	}
+	if bytes > 0 {
+		text += ", " + formatBytes(bytes)
+	}
+	return text
+}
+
+// when writes a time for people, "-" for none.
+func when(t time.Time) string {
+	if t.IsZero() || t.Unix() == 0 {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func newTopicInfo(p *process, c *connection) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "info NAME", Short: "Describe a topic and its partitions", Example: "  tidemark topic info orders",
+		Args: args("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.open()
+			if err != nil {
+				return err
+			}
+			info, err := cl.Topic(cmd.Context(), args[0])
+			if err != nil {
+				return explain(err, c.address())
+			}
+			if asJSON {
+				return p.printJSON(info)
+			}
+			return printTopic(p, info)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printTopic(p *process, info broker.TopicInfo) error {
+	facts := newTable()
+	facts.row("topic", info.Name)
+	facts.row("id", info.ID.String())
+	facts.row("created", when(time.Unix(info.CreatedAt, 0)))
+	facts.row("retention", retention(info.RetentionMS, info.RetentionBytes))
+	facts.row("local retention", retention(info.LocalRetentionMS, info.LocalRetentionBytes))
+	facts.row("visibility timeout", (time.Duration(info.VisibilityTimeoutMS) * time.Millisecond).String())
+	facts.row("largest record", formatBytes(info.MaxRecordBytes))
+	facts.row("default ack", string(info.DefaultAck))
+	facts.row("compression", info.Compression)
+	if err := facts.print(p.stdout); err != nil {
+		return err
+	}
+	t := newTable("PARTITION", "OLDEST", "HIGH WATERMARK", "ARCHIVED", "SIZE", "LOCAL", "IN ARCHIVE", "SEGMENTS", "GENERATION", "OWNER", "STATUS")
+	for _, s := range info.PartitionStats {
+		t.row(strconv.FormatUint(uint64(s.Index), 10), s.OldestOffset, s.HighWatermark, s.ArchivedOffset,
+			formatBytes(s.SizeBytes), formatBytes(s.LocalBytes), formatBytes(s.ArchivedBytes), s.Segments, s.Generation, s.OwnerNode, s.Status)
+	}
+	return t.print(p.stdout)
+}
+
+func newTopicRm(p *process, c *connection) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use: "rm NAME", Short: "Remove a topic and everything in it",
+		Long:    "Remove a topic and everything in it. Without --force a topic that has unsettled records is refused.",
+		Example: "  tidemark topic rm orders --force",
+		Args:    args("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := c.open()
+			if err != nil {
+				return err
+			}
+			if err := cl.DeleteTopic(cmd.Context(), args[0], force); err != nil {
+				return explain(err, c.address())
+			}
+			_, err = fmt.Fprintf(p.stdout, "removed topic %s\n", args[0])
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "although records are not settled yet")
+	return cmd
+}
