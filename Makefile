@@ -64,7 +64,7 @@ crash: tools build ## kill -9 under load, restart, compare, ROUNDS=30 times
 	TIDEMARK_KILL_ROUNDS=$(ROUNDS) go test -count=1 -v -timeout 60m -run '^TestKill' $$(.ci/packages '^func TestKill')
 
 .PHONY: tour
-tour: tools build ## README's tour, each command with its real output checked
+tour: tools build ## 60 MB of real text: produce, archive, kill -9, lose the disk, restore, compare; S3 and file://
 	.ci/tour.sh
 
 .PHONY: lint
