@@ -146,7 +146,7 @@ func (t *topic) encodeOne(r *broker.NewRecord, now int64) ([]partition.Part, err
 	rec := broker.Record{Timestamp: now, Key: r.Key, Value: r.Value, Headers: r.Headers}
 	size := sizeOf(r)
 	var b segment.Builder
-	b.Reset(make([]byte, 0, segment.HeaderSize+size))
+	b.Reset(newBatchBytes(segment.HeaderSize + size))
 	if err := b.Add(&rec); err != nil {
 		return nil, err
 	}

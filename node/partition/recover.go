@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	iofs "io/fs"
+	"slices"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -79,10 +80,11 @@ func (p *Partition) openFiles(entry *state.Entry) error {
 	}
 	if entry.Active != nil {
 		p.files.meta = *entry.Active
-		return p.openActive(entry.Flushed)
+		if err := p.openActive(entry.Flushed); err != nil {
+			return err
+		}
 	}
-	// A file may have been begun, or even sealed, after the checkpoint.
-	return p.findStray(entry.Flushed)
+	return p.adoptNewer()
 }
 
 // openActive recovers the active file, or adopts the sealed one that a crash
@@ -113,20 +115,32 @@ func (p *Partition) openActive(flushed int64) error {
 	return nil
 }
 
-// findStray looks for files behind the checkpoint: an active file that was
-// begun at the flushed offset, or a sealed one.
-func (p *Partition) findStray(flushed int64) error {
+// adoptNewer takes over the files behind what the local state lists: begun or
+// sealed after its last checkpoint, or after the one that the disk went back
+// to (B46).
+func (p *Partition) adoptNewer() error {
 	names, err := p.e.opts.FS.List(p.dir)
 	if err != nil {
 		return errcode.Wrap(errcode.Storage, err, "list %s", p.dir)
 	}
+	var bases []int64
 	for _, name := range names {
-		base, _, ok := segment.ParseName(name)
-		if !ok || base < flushed || p.isSealed(base) {
+		if base, _, ok := segment.ParseName(name); ok && !slices.Contains(bases, base) {
+			bases = append(bases, base)
+		}
+	}
+	slices.Sort(bases)
+	for _, base := range bases {
+		switch {
+		case base < p.mu.checkpointed || p.isSealed(base) || p.files.active != nil && base == p.files.meta.Base:
 			continue
+		case p.files.active != nil:
+			return errcode.New(errcode.Corrupt, "segment file %d of %s stands behind an active one that ends at %d: restore the node from the archive", base, p.dir, p.files.active.Next())
 		}
 		p.files.meta = state.Active{Base: base, FirstLSN: 1}
-		return p.openActive(base)
+		if err := p.openActive(base); err != nil {
+			return err
+		}
 	}
 	return nil
 }
