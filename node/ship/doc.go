@@ -9,7 +9,12 @@
 // only after it was put and the incarnation's FENCE was asked for and is
 // absent. Whoever takes the node over creates FENCE before it lists: either
 // the fence was there for that GET, and nothing was answered, or the list
-// holds the object. That needs no clock.
+// holds the object. That needs no clock. The same holds for exports of the
+// metadata: one counts for an answer after a fence check that began when the
+// export stood.
+//
+// Nothing but the claim of a first cluster generation is written before the
+// archive is known to be this cluster's.
 //
 // A FENCE, a claim of a later cluster generation, or an archive that knows
 // more of this incarnation than its own log does ends shipping for good and

@@ -17,6 +17,7 @@ import (
 // shipOnce puts one object of what is durable, checks the fence and moves the
 // mark. more says that there may be more to ship at once.
 func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
+	s.look()
 	run, err := s.opts.Log.ReadGroups(s.next, s.opts.ObjectBytes)
 	if err != nil {
 		return false, err
@@ -38,12 +39,13 @@ func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 	} else if err != nil {
 		return false, err
 	}
+	exported := s.exported()
 	if err := s.checkFence(ctx); err != nil {
 		return false, err
 	}
 	s.next = run.Next
 	s.stateBytes += int64(len(data))
-	s.confirm(run.Next - 1)
+	s.confirm(run.Next-1, exported)
 	s.metrics.objects.Inc()
 	s.metrics.bytes.Add(float64(len(data)))
 	s.metrics.seconds.Observe(s.opts.Now().Sub(start).Seconds())
@@ -53,25 +55,39 @@ func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 // checkFenceNow is the check of an idle node, and of a waiter that needs one
 // after an export.
 func (s *Shipper) checkFenceNow(ctx context.Context) error {
+	exported := s.exported()
 	if err := s.checkFence(ctx); err != nil {
 		return err
 	}
 	if err := s.checkLaterCluster(ctx); err != nil {
 		return err
 	}
-	s.confirm(s.next - 1)
+	s.confirm(s.next-1, exported)
 	return nil
 }
 
-// confirm moves the shipped mark after a fence check.
-func (s *Shipper) confirm(lsn uint64) {
+// exported returns the newest export that stands now. A fence check confirms
+// only what stood before it began: who takes over creates the fence first and
+// looks for exports then.
+func (s *Shipper) exported() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.exported
+}
+
+// confirm moves the shipped mark after a fence check that began when exports up
+// to the given index stood.
+func (s *Shipper) confirm(lsn, exported uint64) {
+	durable := s.opts.Log.Durable()
 	s.mu.Lock()
 	moved := lsn > s.mu.shipped
 	s.mu.shipped = max(s.mu.shipped, lsn)
-	s.mu.checks++
-	s.mu.behind = time.Time{}
-	if s.opts.Log.Durable() > lsn {
-		s.mu.behind = s.opts.Now()
+	s.mu.confirmed = max(s.mu.confirmed, exported)
+	switch {
+	case durable <= lsn:
+		s.mu.behind = time.Time{}
+	case lsn >= s.mu.seen.lsn:
+		s.mu.behind = s.mu.seen.at
 	}
 	s.broadcastLocked()
 	s.mu.Unlock()
@@ -149,17 +165,23 @@ func waitDurable(ctx context.Context, log Log, lsn uint64) bool {
 	}
 }
 
-// runExport keeps the newest metadata in the archive.
+// runExport keeps the newest metadata in the archive, from when the archive is
+// known to be this cluster's until the incarnation is fenced.
 func (s *Shipper) runExport(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.registered:
+	}
 	backoff := time.Duration(0)
-	for {
+	for s.Fenced() == nil {
 		changed := s.opts.Metadata.Changed()
 		err := s.exportOnce(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return nil
-		case err != nil:
-			s.metrics.errors.Inc()
+		}
+		s.note(&s.mu.exportErr, "exporting the metadata", err)
+		if err != nil {
 			backoff = min(max(2*backoff, firstBackoff), maxBackoff)
 			if !sleep(ctx, backoff/2+jitter(backoff/2)) {
 				return nil
@@ -173,11 +195,9 @@ func (s *Shipper) runExport(ctx context.Context) error {
 		case <-changed:
 		case <-s.exportKick:
 		}
-		if s.Fenced() != nil {
-			<-ctx.Done()
-			return nil
-		}
 	}
+	<-ctx.Done()
+	return nil
 }
 
 // exportOnce puts the metadata as it is now, unless the archive has it.

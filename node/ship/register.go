@@ -11,12 +11,14 @@ import (
 	"github.com/tidemark-mq/tidemark/wal"
 )
 
-// smallObject bounds what is read of claims, OPEN and FENCE.
-const smallObject = 64 << 10
+const (
+	smallObject = 64 << 10  // bounds what is read of claims, OPEN and FENCE
+	maxObject   = 160 << 20 // and of a shipped object
+)
 
 // register makes sure that this cluster holds the archive, announces the
-// incarnation, looks for a later cluster generation, and finds where shipping
-// goes on. The order matters: a take-over claims first and lists incarnations
+// incarnation, finds where shipping goes on, and looks for its fence and a
+// later cluster generation. The order matters: a take-over claims first and lists incarnations
 // then, so an OPEN that it does not list was created after its claim, and the
 // look for a claim that follows finds it.
 func (s *Shipper) register(ctx context.Context) error {
@@ -29,13 +31,12 @@ func (s *Shipper) register(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	if err := s.checkLaterCluster(ctx); err != nil {
+	if err := s.findEnd(ctx); err != nil {
 		return err
 	}
-	if err := s.checkFence(ctx); err != nil {
-		return err
-	}
-	return s.findEnd(ctx)
+	// What the list showed may have arrived a moment ago, long after it was
+	// sent: the fence check comes behind the list as it comes behind a put.
+	return s.checkFenceNow(ctx)
 }
 
 // open creates OPEN; an OPEN that is there already was created by this
@@ -153,7 +154,6 @@ func (s *Shipper) findEnd(ctx context.Context) error {
 		}
 	}
 	s.next = end
-	s.confirm(end - 1)
 	return nil
 }
 
@@ -165,11 +165,14 @@ func (s *Shipper) older(format string, args ...any) error {
 
 // compare checks that a shipped object has the frames that this log has.
 func (s *Shipper) compare(ctx context.Context, key string) error {
-	data, _, err := objstore.ReadAll(ctx, s.opts.Store, key, int64(s.opts.ObjectBytes)*4)
+	data, _, err := objstore.ReadAll(ctx, s.opts.Store, key, maxObject)
 	if err != nil {
 		return err
 	}
 	object, err := archive.DecodeWAL(data)
+	if err == nil && manifest.WALKey(s.opts.Node, object.Incarnation, object.First, object.Next) != key {
+		err = errcode.New(errcode.Corrupt, "it says frames %d to %d of incarnation %016x", object.First, object.Next-1, object.Incarnation)
+	}
 	if err != nil {
 		return errcode.Wrap(errcode.Corrupt, err, "read %s", key)
 	}

@@ -101,18 +101,20 @@ type Shipper struct {
 
 	mu struct {
 		sync.Mutex
-		shipped  uint64 // objects up to here are put and confirmed
-		checks   uint64 // confirmed fence checks so far
-		exported uint64
-		behind   time.Time // since when something durable is not shipped; zero = nothing is
-		fenced   error
-		lastErr  string
-		changed  chan struct{} // closed at every change of the above
-		waiting  int
+		shipped   uint64    // objects up to here are put and confirmed
+		exported  uint64    // Raft index of the newest export that was put
+		confirmed uint64    // Raft index of the newest export that stood before a fence check that found nothing
+		behind    time.Time // since when something durable is not shipped; zero = nothing is
+		seen      sample    // what is not shipped before it is reached became durable before it was taken
+		fenced    error
+		shipErr   string        // of the last try to ship, "" when it worked
+		exportErr string        // of the last try to export
+		changed   chan struct{} // closed at every change of the above
 	}
 
+	registered chan struct{} // closed when the archive is known to be this cluster's
+
 	// Of the shipping goroutine.
-	registered bool
 	next       uint64 // first LSN that is not put
 	stateBytes int64  // shipped since the last state object
 	stateAt    time.Time
@@ -139,7 +141,10 @@ func New(o Options) *Shipper {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Shipper{opts: o, kick: make(chan struct{}, 1), exportKick: make(chan struct{}, 1), next: max(o.Shipped+1, o.FirstLSN), stateAt: o.Now()}
+	s := &Shipper{
+		opts: o, kick: make(chan struct{}, 1), exportKick: make(chan struct{}, 1), registered: make(chan struct{}),
+		next: max(o.Shipped+1, o.FirstLSN), stateAt: o.Now(),
+	}
 	s.mu.shipped = s.next - 1
 	s.mu.changed = make(chan struct{})
 	s.metrics = newMetrics(o.Registerer, s)
@@ -168,14 +173,14 @@ func (s *Shipper) runShip(ctx context.Context) error {
 			<-ctx.Done()
 			return nil
 		case err != nil:
-			s.note(err)
+			s.note(&s.mu.shipErr, "shipping the log", err)
 			backoff = min(max(2*backoff, firstBackoff), maxBackoff)
 			if !sleep(ctx, backoff/2+jitter(backoff/2)) {
 				return nil
 			}
 			continue
 		}
-		s.note(nil)
+		s.note(&s.mu.shipErr, "shipping the log", nil)
 		backoff = 0
 		if !s.wait(ctx) {
 			return nil
@@ -186,11 +191,12 @@ func (s *Shipper) runShip(ctx context.Context) error {
 // step registers the incarnation if that has not happened yet, ships what is
 // durable, and writes a state object when one is due.
 func (s *Shipper) step(ctx context.Context) error {
-	if !s.registered {
+	s.look()
+	if !s.isRegistered() {
 		if err := s.register(ctx); err != nil {
 			return err
 		}
-		s.registered = true
+		close(s.registered)
 	}
 	for {
 		more, err := s.shipOnce(ctx)
@@ -220,7 +226,7 @@ func (s *Shipper) wait(ctx context.Context) bool {
 		case <-s.kick:
 			return sleep(ctx, coalesce)
 		case <-changed:
-			s.markBehind()
+			s.look()
 		}
 	}
 	// Let a whole interval gather, unless somebody waits for an answer.
@@ -235,16 +241,39 @@ func (s *Shipper) wait(ctx context.Context) bool {
 	}
 }
 
-func (s *Shipper) markBehind() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.mu.behind.IsZero() {
-		s.mu.behind = s.opts.Now()
+func (s *Shipper) isRegistered() bool {
+	select {
+	case <-s.registered:
+		return true
+	default:
+		return false
 	}
 }
 
-// note records how the last try went; a repeated error is logged once.
-func (s *Shipper) note(err error) {
+// sample says that everything up to lsn was durable at a time.
+type sample struct {
+	lsn uint64
+	at  time.Time
+}
+
+// look notes what is durable. Only a sample that was reached is replaced: what
+// became durable behind it did so later, so the time of the sample bounds the
+// age of what is not shipped, also while an outage is made up for.
+func (s *Shipper) look() {
+	durable, now := s.opts.Log.Durable(), s.opts.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.shipped >= s.mu.seen.lsn {
+		s.mu.seen = sample{durable, now}
+	}
+	if durable > s.mu.shipped && s.mu.behind.IsZero() {
+		s.mu.behind = now
+	}
+}
+
+// note records how the last try of one task went; a repeated error is logged
+// once.
+func (s *Shipper) note(last *string, task string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text := ""
@@ -253,12 +282,12 @@ func (s *Shipper) note(err error) {
 		s.metrics.errors.Inc()
 	}
 	switch {
-	case text != "" && s.mu.lastErr == "":
-		s.opts.Logger.Warn("shipping the log fails, records are safe on disk and go on waiting", "error", err)
-	case text == "" && s.mu.lastErr != "":
-		s.opts.Logger.Info("shipping the log works again")
+	case text != "" && *last == "":
+		s.opts.Logger.Warn(task+" to the archive fails and is tried again; what it holds is safe on disk", "error", err)
+	case text == "" && *last != "":
+		s.opts.Logger.Info(task + " to the archive works again")
 	}
-	s.mu.lastErr = text
+	*last = text
 }
 
 // Fenced returns why this incarnation does not ship any more, or nil.
@@ -292,7 +321,10 @@ func (s *Shipper) Status() Status {
 	durable := s.opts.Log.Durable()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Shipped: s.mu.shipped, Durable: durable, Exported: s.mu.exported, LastError: s.mu.lastErr, Fenced: s.mu.fenced != nil}
+	st := Status{Shipped: s.mu.shipped, Durable: durable, Exported: s.mu.exported, LastError: s.mu.shipErr, Fenced: s.mu.fenced != nil}
+	if st.LastError == "" {
+		st.LastError = s.mu.exportErr
+	}
 	if durable > s.mu.shipped && !s.mu.behind.IsZero() {
 		st.RPO = s.opts.Now().Sub(s.mu.behind)
 	}
@@ -300,37 +332,28 @@ func (s *Shipper) Status() Status {
 }
 
 // WaitArchived returns nil when every frame up to lsn and the metadata of Raft
-// index metaIndex are in the archive, and the fence was absent after that. It
-// asks for a ship at once. Errors: Fenced, or NotConfirmed when ctx ends.
+// index metaIndex are in the archive, and the fence was asked for after that
+// and absent. It asks for a ship and an export at once. Errors: Fenced, or
+// NotConfirmed when ctx ends.
 func (s *Shipper) WaitArchived(ctx context.Context, lsn, metaIndex uint64) error {
-	s.mu.Lock()
-	s.mu.waiting++
-	checks := s.mu.checks
-	late := s.mu.exported < metaIndex // then only a fence check after the export counts
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		s.mu.waiting--
-		s.mu.Unlock()
-	}()
 	for {
 		s.mu.Lock()
-		changed := s.mu.changed
+		changed, fenced := s.mu.changed, s.mu.fenced
+		exported, done := s.mu.exported >= metaIndex, s.mu.shipped >= lsn && s.mu.confirmed >= metaIndex
+		shipped := s.mu.shipped >= lsn
+		s.mu.Unlock()
 		switch {
-		case s.mu.fenced != nil:
-			err := s.mu.fenced
-			s.mu.Unlock()
-			return err
-		case s.mu.exported < metaIndex:
-			checks = s.mu.checks
-			poke(s.exportKick)
-		case s.mu.shipped < lsn || late && s.mu.checks == checks:
-			poke(s.kick)
-		default:
-			s.mu.Unlock()
+		case fenced != nil:
+			return fenced
+		case done:
 			return nil
 		}
-		s.mu.Unlock()
+		if !exported {
+			poke(s.exportKick)
+		}
+		if exported || !shipped {
+			poke(s.kick)
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -360,8 +383,12 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // Finish ships everything that is durable now and writes a state object; a
 // stopping node calls it after Run has ended and appends have stopped.
 func (s *Shipper) Finish(ctx context.Context) error {
-	if err := s.Fenced(); err != nil {
+	if s.Fenced() != nil {
 		return nil
 	}
-	return errors.Join(s.exportOnce(ctx), s.step(ctx), s.stateIfDue(ctx, true))
+	// Nothing is written into an archive that may be somebody else's: step registers.
+	if err := s.step(ctx); err != nil {
+		return err
+	}
+	return errors.Join(s.exportOnce(ctx), s.stateIfDue(ctx, true))
 }
