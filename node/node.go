@@ -91,6 +91,9 @@ func Open(ctx context.Context, o Options) (_ *Node, err error) {
 }
 
 func (n *Node) openMeta(ctx context.Context) error {
+	if err := n.mustHaveMetadata(); err != nil {
+		return err
+	}
 	var err error
 	n.meta, err = raftmeta.Open(ctx, raftmeta.Options{
 		Dir: n.path("raft"), NodeID: n.opts.NodeID, BindAddr: n.opts.RaftAddr,
@@ -102,6 +105,19 @@ func (n *Node) openMeta(ctx context.Context) error {
 	}
 	_, err = n.meta.RegisterIncarnation(ctx, n.id.Incarnation, map[string]string{"http": n.opts.HTTPAddr, "raft": n.meta.Addr()})
 	return err
+}
+
+// mustHaveMetadata refuses a directory that has records but lost its metadata:
+// beginning with empty metadata would make a second cluster of it, to which
+// the records are garbage (B159).
+func (n *Node) mustHaveMetadata() error {
+	if names, err := n.opts.FS.List(n.path("raft")); err == nil && len(names) > 0 {
+		return nil
+	}
+	if _, err := n.opts.FS.Stat(n.path("wal")); err == nil {
+		return errcode.New(errcode.Corrupt, "data directory %s has records but no metadata in %s: put that folder back, or restore the node from the archive into another directory", n.opts.Dir, n.path("raft"))
+	}
+	return nil
 }
 
 // checkArchive refuses an archive of another cluster, and one where a later

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -213,5 +215,20 @@ func TestForeignDirectoryIsRefused(t *testing.T) {
 	o.NodeID = "node-2"
 	if _, err := Open(context.Background(), o); !errcode.Is(err, errcode.Conflict) || !strings.Contains(err.Error(), "node-1") {
 		t.Fatalf("another node's directory: %v", err)
+	}
+}
+
+// A directory that lost its metadata is refused, not begun anew (B159).
+func TestLostMetadataIsRefused(t *testing.T) {
+	dir, store := t.TempDir(), mem.New("test", nil)
+	closeNode(t, openNode(t, testOptions(dir, store)))
+	if err := os.RemoveAll(filepath.Join(dir, "raft")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(context.Background(), testOptions(dir, store)); !errcode.Is(err, errcode.Corrupt) || !strings.Contains(err.Error(), "raft") {
+		t.Fatalf("start without metadata: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "raft")); !os.IsNotExist(err) {
+		t.Fatalf("the refused start made something: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
@@ -58,7 +59,11 @@ func (o *Options) Validate() error {
 		}
 	}
 	check(o.Dir != "", "data directory is not given: set --data-dir")
-	check(o.NodeID != "", "node id is empty: set --node-id")
+	if o.NodeID == "" {
+		check(false, "node id is empty: set --node-id")
+	} else if err := manifest.ValidateNode(o.NodeID); err != nil {
+		errs = append(errs, err)
+	}
 	check(o.RaftAddr != "", "raft address is empty: set --raft-addr")
 	check(o.SegmentBytes == 0 || o.SegmentBytes >= 64<<10 && o.SegmentBytes <= 1<<30, "segment size %d is not between 64 KiB and 1 GiB", o.SegmentBytes)
 	check(o.WALInterval >= 0, "WAL interval %s is negative", o.WALInterval)
