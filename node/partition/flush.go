@@ -115,7 +115,9 @@ func (e *Engine) write(p *Partition, m *merger, batches []tailBatch) error {
 // writeBatch appends one batch that stands for the given tail batches.
 func (e *Engine) writeBatch(p *Partition, out []byte, from []tailBatch) error {
 	first, last := &from[0], &from[len(from)-1]
-	if w := p.files.active; w != nil {
+	// A file without records, which a crash right after its creation leaves, is
+	// no segment: it takes its first batch, however large.
+	if w := p.files.active; w != nil && w.Size() > 0 {
 		index := int64(w.Reader().Index().Len()+1) * segment.IndexEntrySize
 		full := w.Size()+int64(len(out))+index+segment.FooterSize > e.opts.SegmentBytes
 		if full || w.Next() != first.base { // a segment ends at a gap
@@ -208,14 +210,15 @@ func (e *Engine) SealOld() {
 	}
 }
 
-// Seal flushes everything visible and seals the active segment, if there is one.
+// Seal flushes everything visible and seals the active segment, if there is one
+// and it holds something.
 func (e *Engine) Seal(p *Partition) error {
 	if err := e.flushAll(p); err != nil {
 		return err
 	}
 	p.flush.Lock()
 	defer p.flush.Unlock()
-	if p.files.active == nil || p.Refused() != nil {
+	if p.files.active == nil || p.files.active.Size() == 0 || p.Refused() != nil {
 		return nil
 	}
 	if err := e.seal(p); err != nil {
