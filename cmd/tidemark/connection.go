@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ type connection struct {
 	server       string
 	user         string
 	passwordFile string
+	http         *http.Client
 }
 
 // flags adds the flags of commands that talk to a node.
@@ -48,24 +50,66 @@ func (c *connection) address() string {
 	return c.server
 }
 
-// open returns a client. Nothing is sent yet.
-func (c *connection) open() (*client.Client, error) {
-	password, err := c.p.secret(c.passwordFile, "TIDEMARK_PASSWORD_FILE", "TIDEMARK_PASSWORD")
-	if err != nil {
-		return nil, err
-	}
-	user := c.user
-	if user == "" {
+// credentials returns user and password; both are "" without a password.
+func (c *connection) credentials() (user, password string, err error) {
+	password, err = c.p.secret(c.passwordFile, "TIDEMARK_PASSWORD_FILE", "TIDEMARK_PASSWORD")
+	if user = c.user; user == "" {
 		user = c.p.getenv("TIDEMARK_USER")
 	}
 	if user == "" && password != "" {
 		user = adminUser
 	}
-	cl, err := client.New(c.address(), client.Options{User: user, Password: password, HTTP: httpClient(), Name: "tidemark-cli/" + version})
+	return user, password, err
+}
+
+// open returns a client. Nothing is sent yet.
+func (c *connection) open() (*client.Client, error) {
+	user, password, err := c.credentials()
+	if err != nil {
+		return nil, err
+	}
+	cl, err := client.New(c.address(), client.Options{User: user, Password: password, HTTP: c.client(), Name: "tidemark-cli/" + version})
 	if err != nil {
 		return nil, usagef("--server: %w", err)
 	}
 	return cl, nil
+}
+
+// wire returns a client that shows records as the node writes them.
+func (c *connection) wire() (*wire, error) {
+	user, password, err := c.credentials()
+	if err != nil {
+		return nil, err
+	}
+	base := strings.TrimSuffix(c.address(), "/")
+	if err := checkServer(base); err != nil {
+		return nil, err
+	}
+	return &wire{base: base, user: user, password: password, http: c.client()}, nil
+}
+
+// checkServer refuses what is no node's address.
+func checkServer(server string) error {
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return usagef("--server: node address %q: write it as http://host:port or https://host:port", server)
+	}
+	return nil
+}
+
+// client returns the one HTTP client of a command.
+func (c *connection) client() *http.Client {
+	if c.http == nil {
+		c.http = httpClient()
+	}
+	return c.http
+}
+
+// close ends idle connections.
+func (c *connection) close() {
+	if c.http != nil {
+		c.http.CloseIdleConnections()
+	}
 }
 
 // httpClient has no overall timeout, which would end streams; the beginning of

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -27,7 +26,7 @@ func newHealthcheck(p *process, c *connection) *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			return askHealth(ctx, p, c.address(), path)
+			return askHealth(ctx, p, c, path)
 		},
 	}
 	c.flags(cmd)
@@ -36,19 +35,17 @@ func newHealthcheck(p *process, c *connection) *cobra.Command {
 	return cmd
 }
 
-func askHealth(ctx context.Context, p *process, server, path string) error {
-	u, err := url.Parse(server)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return usagef("--server: node address %q: write it as http://host:port or https://host:port", server)
+func askHealth(ctx context.Context, p *process, c *connection, path string) error {
+	server := c.address()
+	if err := checkServer(server); err != nil {
+		return err
 	}
 	target := strings.TrimSuffix(server, "/") + path
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return usagef("--server: %w", err)
 	}
-	client := httpClient()
-	defer client.CloseIdleConnections()
-	res, err := client.Do(req)
+	res, err := c.client().Do(req)
 	if err != nil {
 		return explain(err, server)
 	}

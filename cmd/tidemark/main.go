@@ -14,6 +14,9 @@ func main() {
 	// is under way.
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	// A reader of stdout that goes away is an error of the write, so that a
+	// command can say what it had done.
+	signal.Ignore(syscall.SIGPIPE)
 	p := &process{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		env: os.Environ(), signals: signals, exit: os.Exit,

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // process is what a command sees of the world.
@@ -15,6 +17,7 @@ type process struct {
 	env            []string         // NAME=value
 	signals        <-chan os.Signal // nil: none
 	exit           func(code int)   // ends the process on the second signal
+	node           connection       // of commands that talk to one
 }
 
 // run executes one command line and returns the exit code.
@@ -27,6 +30,7 @@ func (p *process) run(args []string) int {
 		p.watchSignals(done, cancel)
 	}()
 	defer func() {
+		p.node.close()
 		close(done)
 		<-watching
 		cancel()
@@ -75,13 +79,13 @@ func (p *process) say(format string, args ...any) {
 	fmt.Fprintf(p.stderr, "tidemark: "+format+"\n", args...)
 }
 
-// isTerminal says whether w is a terminal: progress is shown there and nowhere
-// else.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// isTerminal says whether v is a terminal: progress is shown there and nowhere
+// else. /dev/null is a character device too, so the mode alone does not tell.
+func isTerminal(v any) bool {
+	f, ok := v.(*os.File)
 	if !ok {
 		return false
 	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }

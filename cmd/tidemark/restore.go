@@ -70,13 +70,13 @@ type restoreArgs struct {
 }
 
 func runRestore(ctx context.Context, p *process, archive string, a restoreArgs) error {
-	log := slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	store, err := openStore(ctx, archive, log, nil)
+	store, done, err := openBucket(ctx, p, archive, objstore.CauseRestore)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = store.Close() }() // everything it did has answered
-	a.o.Store, a.o.Logger = objstore.For(store, objstore.CauseRestore), log
+	defer done()
+	a.o.Store = store
+	a.o.Logger = slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	plan, err := restore.Look(ctx, a.o)
 	if err != nil {
 		return err

@@ -27,13 +27,14 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
   tidemark consume orders`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          args(),
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:          cobra.ArbitraryArgs,
+		RunE:          helpOrUnknown,
 	}
-	c := &connection{p: p}
+	c := &p.node
+	c.p = p
 	root.AddCommand(
-		newServe(p), newTopic(p, c),
-		newRestore(p), newHealthcheck(p, c), newVersion(p),
+		newServe(p), newTopic(p, c), newProduce(p, c), newConsume(p, c), newReplay(p, c),
+		newRestore(p), newBucket(p), newHealthcheck(p, c), newVersion(p),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
@@ -78,19 +79,19 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// args checks positional arguments by their names; the last one may be
-// optional, written [NAME].
+// args checks positional arguments by their names.
 func args(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
+		command := strings.TrimPrefix(cmd.CommandPath(), "tidemark ")
 		if len(given) > len(names) {
-			return usagef("%s: unexpected argument %q; see `%s --help`", cmd.CommandPath(), given[len(names)], cmd.CommandPath())
+			return usagef("%s: unexpected argument %q; see `%s --help`", command, given[len(names)], cmd.CommandPath())
 		}
 		for i, name := range names {
-			if i >= len(given) && !strings.HasPrefix(name, "[") {
-				return usagef("%s: %s is missing; see `%s --help`", cmd.CommandPath(), name, cmd.CommandPath())
+			if i >= len(given) {
+				return usagef("%s: %s is missing; see `%s --help`", command, name, cmd.CommandPath())
 			}
-			if i < len(given) && given[i] == "" {
-				return usagef("%s: %s is empty", cmd.CommandPath(), name)
+			if given[i] == "" {
+				return usagef("%s: %s is empty", command, name)
 			}
 		}
 		return nil
@@ -101,14 +102,20 @@ func args(names ...string) cobra.PositionalArgs {
 func family(use, short, example string, subs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Example: example}
 	cmd.AddCommand(subs...)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usagef("unknown command %q for %q; see `%s --help`", args[0], cmd.CommandPath(), cmd.CommandPath())
-		}
+	cmd.Args, cmd.RunE = cobra.ArbitraryArgs, helpOrUnknown
+	return cmd
+}
+
+// helpOrUnknown runs a command that only holds others.
+func helpOrUnknown(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
 		return cmd.Help()
 	}
-	cmd.Args = cobra.ArbitraryArgs
-	return cmd
+	like := ""
+	if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
+		like = fmt.Sprintf(" (%s?)", names[0])
+	}
+	return usagef("unknown command %q%s; see `%s --help`", args[0], like, cmd.CommandPath())
 }
 
 func newVersion(p *process) *cobra.Command {
