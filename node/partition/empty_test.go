@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -18,7 +19,12 @@ func TestCrashBeforeTheFirstBatchOfALargeSegment(t *testing.T) {
 	fs := vfs.NewCrashableMem()
 	r := open(t, fs, func(o *Options) { o.FlushBytes = 1 << 20 })
 	r.create(0)
-	large := string(make([]byte, 3*r.opts.SegmentBytes))
+	rng := rand.New(rand.NewPCG(1, 1))
+	noise := make([]byte, 3*r.opts.SegmentBytes) // stays that large when it is compressed
+	for i := range noise {
+		noise[i] = byte(rng.Uint32())
+	}
+	large := string(noise)
 	if _, err := r.produce(0, large); err != nil {
 		t.Fatal(err)
 	}
