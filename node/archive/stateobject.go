@@ -1,7 +1,9 @@
 package archive
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -79,15 +81,25 @@ func pack(v any) ([]byte, error) {
 	return Pack(plain)
 }
 
-func unpack(b []byte, limit uint64) ([]byte, error) {
-	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(limit))
-	if err != nil {
-		return nil, errcode.Wrap(errcode.Internal, err, "zstd")
-	}
-	defer z.Close()
-	plain, err := z.DecodeAll(b, nil)
+// maxWindow bounds what a zstd frame may ask for before it has shown anything.
+const maxWindow = 32 << 20
+
+// unpack reads at most limit bytes. It grows with what is there, not with what
+// the frame says will come.
+func unpack(b []byte, limit int64) ([]byte, error) {
+	z, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
 		return nil, errcode.New(errcode.Corrupt, "zstd: %w", err)
+	}
+	defer z.Close()
+	plain, err := io.ReadAll(io.LimitReader(z, limit+1))
+	switch {
+	case err != nil:
+		return nil, errcode.New(errcode.Corrupt, "zstd: %w", err)
+	case int64(len(plain)) > limit:
+		return nil, errcode.New(errcode.Corrupt, "more than %d bytes", limit)
+	case len(plain) == 0:
+		return nil, errcode.New(errcode.Corrupt, "it is empty")
 	}
 	return plain, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/crc32"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -22,7 +23,7 @@ const (
 	blockHeader    = 1 + 4 + 4             // codec, raw bytes, stored bytes
 	codecStored    = 0
 	codecZstd      = 1
-	blockTarget    = 1 << 20   // raw bytes of a compressed block, about
+	blockTarget    = 1 << 20   // most raw bytes of a compressed block
 	storedBatchMin = 4 << 10   // smaller compressed batches ride along in a zstd block
 	maxWALObject   = 128 << 20 // decoded bytes of an object
 
@@ -69,6 +70,7 @@ type encoder struct {
 	ranges map[broker.PartitionID]*Range
 	order  []broker.PartitionID
 	plain  []byte // waits to be compressed into one block
+	packed []byte // of the last one, used again
 	blocks []byte
 	zstd   *zstd.Encoder
 }
@@ -78,7 +80,14 @@ func newEncoder(run wal.GroupRun) (*encoder, error) {
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Internal, err, "zstd")
 	}
-	return &encoder{salt: run.Salt, ranges: make(map[broker.PartitionID]*Range), zstd: z}, nil
+	size := 0
+	for _, g := range run.Groups {
+		size += len(g)
+	}
+	return &encoder{
+		salt: run.Salt, ranges: make(map[broker.PartitionID]*Range), zstd: z,
+		plain: make([]byte, 0, min(size, blockTarget)), blocks: make([]byte, 0, size/2),
+	}, nil
 }
 
 // group adds one group's bytes, cutting out the compressed batches in it.
@@ -91,7 +100,7 @@ func (e *encoder) group(b []byte) error {
 	var cuts [][2]int
 	err = g.Each(func(f wal.Frame) error {
 		at += frameHeaderSize
-		if f.Kind == wal.KindCommit {
+		if f.Kind == wal.KindCommit || f.Kind == wal.KindCarry {
 			if cuts, err = e.commit(f.Body, at, cuts); err != nil {
 				return err
 			}
@@ -171,9 +180,9 @@ func (e *encoder) flush() {
 	if len(e.plain) == 0 {
 		return
 	}
-	packed := e.zstd.EncodeAll(e.plain, nil)
-	if len(packed) < len(e.plain) {
-		e.block(codecZstd, packed, len(e.plain))
+	e.packed = e.zstd.EncodeAll(e.plain, e.packed[:0])
+	if len(e.packed) < len(e.plain) {
+		e.block(codecZstd, e.packed, len(e.plain))
 	} else {
 		e.block(codecStored, e.plain, len(e.plain))
 	}
@@ -211,7 +220,7 @@ func DecodeWAL(b []byte) (*WAL, error) {
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Corrupt, err, "shipped WAL")
 	}
-	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxWALObject))
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Internal, err, "zstd")
 	}
@@ -273,9 +282,16 @@ func (w *WAL) block(b []byte, z *zstd.Decoder) (rest []byte, err error) {
 	case codecStored:
 		w.Groups = append(w.Groups, body...)
 	case codecZstd:
-		if w.Groups, err = z.DecodeAll(body, w.Groups); err != nil {
+		if raw > blockTarget {
+			return nil, errcode.New(errcode.Corrupt, "compressed block declares %d bytes, more than %d", raw, blockTarget)
+		}
+		// The capacity is the limit: a frame that says more allocates nothing.
+		w.Groups = slices.Grow(w.Groups, int(raw))
+		out, err := z.DecodeAll(body, w.Groups[:before:before+int(raw)])
+		if err != nil {
 			return nil, errcode.New(errcode.Corrupt, "zstd: %w", err)
 		}
+		w.Groups = w.Groups[:len(out)]
 	default:
 		return nil, errcode.New(errcode.UnsupportedVersion, "block codec %d, this build reads 0 and 1: use a newer build", b[0])
 	}
