@@ -35,8 +35,11 @@ type Part struct {
 // Errors leave everything as it was: Overloaded (the memory budget is spent),
 // Closed, Storage, Poisoned, or why a partition refuses.
 func (e *Engine) Append(parts []Part, appendMS int64) (lsn uint64, err error) {
-	if over := e.memory.Load(); over > 2*e.opts.MemoryBudget {
-		return 0, errcode.New(errcode.Overloaded, "tails hold %d bytes, twice the memory budget: the disk is slower than the producers", over).After(retryAfter)
+	if over := e.memory.Load(); over > e.opts.MemoryBudget {
+		e.crowd()
+		if over > 2*e.opts.MemoryBudget {
+			return 0, errcode.New(errcode.Overloaded, "tails hold %d bytes, twice the memory budget: the disk is slower than the producers", over).After(retryAfter)
+		}
 	}
 	data := 0
 	for i := range parts {
@@ -77,10 +80,7 @@ func (e *Engine) place(parts []Part, size int, appendMS int64) (wal.Slot, error)
 		}
 		// Before the reservation: a checkpoint that runs now must find the
 		// partition in its set once the frame has an LSN.
-		if !p.mu.inTails {
-			p.mu.inTails = true
-			e.tails.add(p)
-		}
+		p.joinTailsLocked()
 	}
 	slot, err := e.log.Reserve(wal.KindCommit, size)
 	if err != nil {
@@ -168,7 +168,7 @@ func (e *Engine) forgetLate(p *Partition) {
 	defer e.late.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.tail.visible == len(p.mu.tail.batches) {
+	if p.mu.tail.visible == p.mu.tail.len() {
 		delete(e.late.set, p)
 	}
 }
@@ -180,11 +180,18 @@ func (e *Engine) StageGroup(id broker.PartitionID, generation uint32, group stri
 	if p == nil {
 		return 0, errcode.New(errcode.NotFound, "partition %s is not served here", id)
 	}
+	// Before the reservation, as in place: a checkpoint that runs now takes the
+	// group's state, and if it fails, keeps the log from here on.
 	p.mu.Lock()
 	err := p.mu.refused
-	p.mu.groupsChanged = true
+	if err == nil {
+		p.mu.groupsChanged = true
+		if p.mu.held == 0 {
+			p.mu.held = e.log.NextLSN()
+		}
+		e.dirty.add(p)
+	}
 	p.mu.Unlock()
-	e.dirty.add(p) // before the reservation, as in place
 	if err != nil {
 		return 0, err
 	}

@@ -1,9 +1,13 @@
 package partition
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"slices"
 	"time"
 
+	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/node/state"
 )
 
@@ -16,11 +20,20 @@ func (e *Engine) runCheckpoints(ctx context.Context) {
 	tick := time.NewTicker(e.opts.CheckpointInterval)
 	defer tick.Stop()
 	every := max(1, int(e.opts.SealAge/10/e.opts.CheckpointInterval))
+	crowded := e.crowded
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
 			return
+		case <-crowded:
+			// When the disk cannot help now, not before the next tick.
+			if err := e.relieve(ctx); err != nil {
+				crowded = nil
+			}
+			n--
+			continue
 		case <-tick.C:
+			crowded = e.crowded
 		}
 		e.retryFlushes()
 		if n%every == 0 {
@@ -51,11 +64,68 @@ func (e *Engine) retryFlushes() {
 	}
 }
 
+// crowd says that the tails exceed the memory budget.
+func (e *Engine) crowd() {
+	select {
+	case e.crowded <- struct{}{}:
+	default:
+	}
+}
+
+// relieve brings the tails under the memory budget when the flushers, which
+// wait for FlushBytes of a partition, cannot: it flushes the largest tails and
+// lets a checkpoint evict them.
+func (e *Engine) relieve(ctx context.Context) error {
+	over := e.memory.Load() - e.opts.MemoryBudget
+	if over <= 0 {
+		return nil
+	}
+	over += e.opts.MemoryBudget / 8 // as evict, so that the work is rare
+	type waiting struct {
+		p    *Partition
+		size int64
+	}
+	var all []waiting
+	for _, p := range e.tails.list() {
+		p.mu.Lock()
+		if p.mu.refused == nil && p.mu.tail.pending > 0 {
+			all = append(all, waiting{p, p.mu.tail.pending})
+		}
+		p.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b waiting) int { return cmp.Compare(b.size, a.size) })
+	var errs []error
+	for _, w := range all {
+		if over -= w.size; over+w.size <= 0 || ctx.Err() != nil {
+			break
+		}
+		errs = append(errs, e.flushAll(w.p))
+	}
+	return errors.Join(append(errs, e.Checkpoint(ctx))...)
+}
+
+// capture is what a checkpoint says of one partition.
+type capture struct {
+	p      *Partition
+	ok     bool // else p keeps what the local state says of it
+	entry  state.Partition
+	marked []state.Sealed
+	groups map[string][]byte
+	lsn    uint64 // highest LSN that the groups hold
+	held   uint64 // lowest LSN that the log had to keep for them
+	seals  uint64 // of p at the moment of the capture
+}
+
 // Checkpoint syncs what was flushed, writes one synced batch of local state,
-// and raises the log's low-water mark.
+// and raises the log's low-water mark. A partition whose file cannot be synced,
+// or that refuses service, keeps its part of the local state and of the log;
+// the others go on.
 func (e *Engine) Checkpoint(ctx context.Context) error {
 	e.checkpoints.Lock()
 	defer e.checkpoints.Unlock()
+	if e.closed {
+		return errcode.New(errcode.Closed, "the partitions are closed")
+	}
 	if err := e.opts.DiskOK(); err != nil {
 		return err
 	}
@@ -63,99 +133,150 @@ func (e *Engine) Checkpoint(ctx context.Context) error {
 	// below; what gets a higher one stays behind the low-water mark.
 	captured := e.log.NextLSN()
 	changed := e.dirty.take()
-	b := e.opts.State.NewBatch()
 	needed := captured - 1
-	flushed := make([]int64, len(changed))
+	captures := make([]capture, len(changed))
 	for i, p := range changed {
-		lsn, end, err := e.capture(b, p)
-		if err != nil {
-			// The rest of the node goes on; this one is tried again, or refuses.
-			e.opts.Logger.Error("checkpoint of a partition failed", "partition", p.ID.String(), "error", err)
-			e.abandonLocked(p, err)
-			flushed[i] = -1
-			continue
-		}
-		needed, flushed[i] = max(needed, lsn), end
+		captures[i] = e.capture(p)
+		needed = max(needed, captures[i].lsn)
 	}
 	// Group states hold what is only written so far; nothing above the durable
 	// LSN may stand in a checkpoint (I2).
-	if err := e.log.WaitDurable(ctx, needed); err != nil {
-		e.giveBack(changed)
+	err := e.log.WaitDurable(ctx, needed)
+	var low uint64
+	if err == nil {
+		low, err = e.commit(captures, captured, needed)
+	}
+	if err != nil {
+		for i := range captures {
+			captures[i].giveBack()
+		}
 		return err
 	}
-	covered := make(map[*Partition]int64, len(changed))
-	for i, p := range changed {
-		covered[p] = flushed[i]
+	// Only now: what the log recycles below this, the local state holds.
+	e.log.Hold(holdName, low)
+	for i := range captures {
+		e.evict(captures[i].p)
 	}
-	low := e.lowWater(captured, covered)
-	b.PutMarks(state.Marks{Incarnation: e.opts.Incarnation, Durable: needed, Needed: low, Shipped: e.shipped.Load()})
+	e.metrics.checkpoints.Inc()
+	return nil
+}
+
+// commit writes the captures and the node's marks, and returns the lowest LSN
+// that a restart needs then.
+func (e *Engine) commit(captures []capture, captured, durable uint64) (low uint64, err error) {
+	e.entries.Lock()
+	defer e.entries.Unlock()
+	b := e.opts.State.NewBatch()
+	covered := make(map[*Partition]int64, len(captures))
+	for i := range captures {
+		c := &captures[i]
+		if c.ok = c.ok && e.Get(c.p.ID) == c.p; !c.ok { // dropped meanwhile
+			continue
+		}
+		if c.p.seals != c.seals { // sealed meanwhile: its files are as the seal says
+			c.entry = c.p.sealedEntry
+		}
+		c.entry.GroupLSN = max(c.entry.GroupLSN, c.lsn)
+		b.PutPartition(c.p.ID, c.entry)
+		for _, s := range c.marked {
+			b.PutSegment(c.p.ID, s)
+		}
+		for name, data := range c.groups {
+			b.PutGroup(c.p.ID, name, data)
+		}
+		covered[c.p] = c.entry.Flushed
+	}
+	low = e.lowWater(captured, covered)
+	b.PutMarks(state.Marks{Incarnation: e.opts.Incarnation, Durable: durable, Needed: low, Shipped: e.shipped.Load()})
 	if err := b.Commit(); err != nil {
-		e.giveBack(changed)
-		return err
+		return 0, err
 	}
 	for p, end := range covered {
 		p.mu.Lock()
 		p.mu.checkpointed = max(p.mu.checkpointed, end)
 		p.mu.Unlock()
-		e.evict(p)
 	}
-	// Only now: what the log recycles below this, the local state holds.
-	e.log.Hold(holdName, low)
-	e.metrics.checkpoints.Inc()
-	return nil
+	for i := range captures {
+		if c := &captures[i]; c.ok {
+			c.p.mu.Lock()
+			c.p.mu.groupLSN = max(c.p.mu.groupLSN, c.lsn)
+			c.p.mu.Unlock()
+		}
+	}
+	return low, nil
 }
 
-func (e *Engine) giveBack(changed []*Partition) {
-	for _, p := range changed {
-		p.mu.Lock()
-		p.mu.groupsChanged = true
-		p.mu.inTails = true
-		e.tails.add(p)
-		p.mu.Unlock()
-		e.dirty.add(p)
-	}
-}
-
-// capture syncs p's segment file and adds p's state to the batch. It returns
-// the highest LSN that the group states hold and the flushed offset.
-func (e *Engine) capture(b *state.Batch, p *Partition) (lsn uint64, flushed int64, err error) {
+// capture syncs p's segment file and takes p's state.
+func (e *Engine) capture(p *Partition) capture {
 	p.flush.Lock()
 	defer p.flush.Unlock()
+	c := capture{p: p, seals: p.seals}
 	p.mu.Lock()
-	refused, groups := p.mu.refused, p.mu.groupsChanged
-	p.mu.groupsChanged = false
+	refused := p.mu.refused
+	groups := p.mu.groupsChanged && refused == nil
+	if groups {
+		p.mu.groupsChanged = false
+		c.held, p.mu.held = p.mu.held, 0
+	}
 	p.mu.Unlock()
 	if refused != nil {
-		return 0, -1, nil // its entry stays as it was when it broke
+		// Its entry stays as it was when it broke, and what the log has of it.
+		c.giveBack()
+		return c
 	}
-	if p.files.active != nil {
-		if err := p.files.active.Sync(); err != nil {
-			return 0, 0, err
-		}
+	if err := e.syncActive(p); err != nil {
+		e.opts.Logger.Error("checkpoint of a partition failed, the log keeps its records", "partition", p.ID.String(), "error", err)
+		c.giveBack()
+		return c
 	}
+	p.files.Lock()
+	c.marked, p.files.marked = p.files.marked, nil
+	p.files.Unlock()
 	p.mu.Lock()
-	entry := p.entryLocked()
+	c.entry = p.entryLocked()
 	p.mu.Unlock()
 	if groups && e.opts.Groups != nil {
-		var states map[string][]byte
-		states, lsn = e.opts.Groups.Snapshot(p.ID)
-		for name, data := range states {
-			b.PutGroup(p.ID, name, data)
-		}
-		p.mu.Lock()
-		p.mu.groupLSN = max(p.mu.groupLSN, lsn)
-		entry.GroupLSN = p.mu.groupLSN
-		p.mu.Unlock()
+		c.groups, c.lsn = e.opts.Groups.Snapshot(p.ID)
 	}
-	b.PutPartition(p.ID, entry)
-	return lsn, entry.Flushed, nil
+	c.ok = true
+	return c
 }
 
-func (e *Engine) abandonLocked(p *Partition, err error) {
-	p.flush.Lock()
-	defer p.flush.Unlock()
-	e.abandon(p, err)
-	e.dirty.add(p)
+// syncActive makes what was flushed durable. The caller holds p.flush.
+func (e *Engine) syncActive(p *Partition) error {
+	if err := e.heal(p); err != nil {
+		return err
+	}
+	if p.files.active == nil {
+		return nil
+	}
+	err := p.files.active.Sync()
+	if err != nil {
+		e.abandon(p, err)
+	}
+	return err
+}
+
+// giveBack undoes a capture that did not become durable: the log keeps what it
+// needs of the partition, and the next checkpoint looks at it again.
+func (c *capture) giveBack() {
+	p := c.p
+	if len(c.marked) > 0 {
+		p.files.Lock()
+		p.files.marked = append(c.marked, p.files.marked...)
+		p.files.Unlock()
+	}
+	p.mu.Lock()
+	p.mu.groupsChanged = true
+	if c.held > 0 && (p.mu.held == 0 || c.held < p.mu.held) {
+		p.mu.held = c.held
+	}
+	p.joinTailsLocked()
+	refused := p.mu.refused != nil
+	p.mu.Unlock()
+	if !refused {
+		p.e.dirty.add(p)
+	}
 }
 
 // entryLocked is p's durable entry as the segment files are now. The caller
@@ -191,7 +312,7 @@ func (e *Engine) lowWater(captured uint64, covered map[*Partition]int64) uint64 
 	low := captured
 	for _, p := range e.tails.list() {
 		p.mu.Lock()
-		lsn, ok := p.mu.tail.oldestLSN(max(p.mu.checkpointed, covered[p]))
+		lsn, ok := p.neededLocked(max(p.mu.checkpointed, covered[p]))
 		if ok {
 			low = min(low, lsn)
 		} else {

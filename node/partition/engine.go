@@ -40,8 +40,16 @@ type Engine struct {
 		set map[*Partition]struct{}
 	}
 	lateWake chan struct{} // capacity 1; a full channel already says it
+	crowded  chan struct{} // capacity 1: the tails exceed the budget
 
+	// checkpoints is held over a whole checkpoint, and while partitions begin.
 	checkpoints sync.Mutex
+	closed      bool // guarded by checkpoints
+	// entries orders what is written of partitions into the local state: a
+	// checkpoint must not put back what a seal or a deletion wrote meanwhile.
+	// Order: checkpoints, Partition.flush, entries, Partition.mu.
+	entries sync.Mutex
+	running atomic.Bool // between Start and Close
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -64,6 +72,7 @@ func New(opts Options) (*Engine, error) {
 		decoded:  newDecodedCache(decodedCacheBytes),
 		handles:  newHandles(opts.FS, opts.OpenFiles),
 		lateWake: make(chan struct{}, 1),
+		crowded:  make(chan struct{}, 1),
 	}
 	e.parts.m = make(map[broker.PartitionID]*Partition)
 	e.late.set = make(map[*Partition]struct{})
@@ -88,6 +97,7 @@ func (e *Engine) Start() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel = cancel
+	e.running.Store(true)
 	run := func(fn func(context.Context)) {
 		e.done.Add(1)
 		go func() {
@@ -110,6 +120,7 @@ func (e *Engine) Close() error {
 		e.flushes.close()
 		e.done.Wait()
 	}
+	e.running.Store(false)
 	var errs []error
 	if e.log != nil {
 		for _, p := range e.All() {
@@ -119,6 +130,10 @@ func (e *Engine) Close() error {
 		}
 		errs = append(errs, e.Checkpoint(context.Background()))
 	}
+	// From here on a checkpoint would say that there are no active files.
+	e.checkpoints.Lock()
+	e.closed = true
+	e.checkpoints.Unlock()
 	for _, p := range e.All() {
 		errs = append(errs, p.closeFiles())
 	}
@@ -146,8 +161,12 @@ func (e *Engine) All() []*Partition {
 
 // Release makes every frame up to upTo unneeded: tails that reach back to it
 // are flushed, and a checkpoint moves the low-water mark. It is the answer to
-// the log's pressure.
+// the log's pressure, which may come before Start and after Close; then it does
+// nothing: the groups cannot be captured, and the log asks again.
 func (e *Engine) Release(ctx context.Context, upTo uint64) error {
+	if !e.running.Load() {
+		return errcode.New(errcode.Unavailable, "the partitions are not serving, nothing can be flushed now").After(retryAfter)
+	}
 	for _, p := range e.tails.list() {
 		p.mu.Lock()
 		lsn, ok := p.mu.tail.oldestLSN(p.mu.checkpointed)

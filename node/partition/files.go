@@ -59,19 +59,30 @@ func (e *Engine) Drop(topic broker.TopicID) error {
 		p.mu.Unlock()
 		dropped = append(dropped, p)
 	}
-	b := e.opts.State.NewBatch()
 	var errs []error
 	for _, p := range dropped {
 		errs = append(errs, p.closeFiles()) // waits for a running flush
 		e.forget(p)
-		b.DeletePartition(p.ID)
 	}
 	// The entries go first, synced: a crash leaves files that nothing names,
 	// never a name without its file.
-	if err := b.Commit(); err != nil {
+	if err := e.deleteEntries(dropped); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
+	for _, p := range dropped {
+		e.handles.forget(p.dir) // an open descriptor would keep the disk space
+	}
 	return errors.Join(append(errs, e.RemoveFiles(topic))...)
+}
+
+func (e *Engine) deleteEntries(dropped []*Partition) error {
+	e.entries.Lock()
+	defer e.entries.Unlock()
+	b := e.opts.State.NewBatch()
+	for _, p := range dropped {
+		b.DeletePartition(p.ID)
+	}
+	return b.Commit()
 }
 
 // RemoveFiles removes the directory of a deleted topic.
@@ -94,18 +105,15 @@ func (e *Engine) forget(p *Partition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var size int64
-	for _, b := range p.mu.tail.batches {
-		size += int64(len(b.data))
+	for i := range p.mu.tail.len() {
+		size += int64(len(p.mu.tail.at(i).data))
 	}
 	e.memory.Add(-size)
 	p.mu.tail = tail{}
 	p.mu.inTails = false
 	e.tails.remove(p)
 	e.dirty.remove(p)
-	if p.mu.changed != nil {
-		close(p.mu.changed) // readers that follow find the partition refused
-		p.mu.changed = nil
-	}
+	p.wakeLocked() // readers that follow find the partition refused
 }
 
 func (p *Partition) compress() bool { return p.e.opts.Compress(p.ID.Topic) }

@@ -42,6 +42,9 @@ func (e *Engine) runFlusher(ctx context.Context) {
 func (e *Engine) flush(p *Partition, m *merger, atLeast int64) error {
 	p.flush.Lock()
 	defer p.flush.Unlock()
+	if err := e.heal(p); err != nil {
+		return err
+	}
 	for {
 		p.mu.Lock()
 		var batches []tailBatch
@@ -59,10 +62,6 @@ func (e *Engine) flush(p *Partition, m *merger, atLeast int64) error {
 			e.abandon(p, err)
 			return err
 		}
-		p.mu.Lock()
-		p.mu.tail.markFlushed(len(batches))
-		p.mu.Unlock()
-		e.dirty.add(p)
 	}
 }
 
@@ -72,28 +71,57 @@ func (e *Engine) flushAll(p *Partition) error {
 	return e.flush(p, &m, 1)
 }
 
-// abandon gives up a segment file after a failed write. Its valid prefix is
-// recovered as after a crash; the rest is still in memory, because only what a
-// checkpoint covers is evicted, and is flushed again. A file whose sync failed
-// may lie (I5): then the partition refuses service until a restart.
+// abandon answers a failed write of p's files. One that the disk may take later
+// is tried again over the valid prefix of its file (heal). A file whose sync
+// failed may lie (I5), and one that does not fit its tail is a bug: then the
+// partition refuses service until a restart. The caller holds p.flush.
 func (e *Engine) abandon(p *Partition, cause error) {
-	if errcode.Is(cause, errcode.Poisoned) || errcode.Is(cause, errcode.Corrupt) {
+	if !errcode.Is(cause, errcode.Storage) {
 		p.refuse(cause)
 		return
+	}
+	if err := e.heal(p); err != nil {
+		e.opts.Logger.Warn("a segment file waits for the disk", "partition", p.ID.String(), "error", err)
+	}
+}
+
+// heal replaces a writer whose write failed by one over the valid prefix of its
+// file, as after a crash. What the file lost is still in memory, because only
+// what a checkpoint covers is evicted, and is flushed again; what it holds
+// beyond the last flush is not. While the disk does not let it, the old writer
+// stays for those who read. The caller holds p.flush.
+func (e *Engine) heal(p *Partition) error {
+	old := p.files.active
+	if old == nil || old.Err() == nil {
+		return nil
+	}
+	if err := e.opts.DiskOK(); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	checkpointed := p.mu.checkpointed
 	p.mu.Unlock()
-	p.files.Lock()
-	end, err := p.reopenActive(checkpointed)
-	p.files.Unlock()
+	meta := p.files.meta
+	w, _, err := segment.Recover(e.opts.FS, p.dir, segment.RecoverOptions{
+		Options: p.segmentOptions(meta.Base), Flushed: max(meta.Base, checkpointed), MinAppend: meta.MinAppend, MaxAppend: meta.MaxAppend,
+	})
 	if err != nil {
-		p.refuse(err)
-		return
+		if !errcode.Is(err, errcode.Storage) {
+			p.refuse(err)
+		}
+		return err
 	}
+	p.files.Lock() // waits for those who read from the old writer
+	p.files.active = w
+	p.files.Unlock()
 	p.mu.Lock()
-	p.mu.tail.unflush(end)
+	p.mu.tail.align(w.Next())
 	p.mu.Unlock()
+	e.dirty.add(p)
+	if err := old.Close(); err != nil {
+		e.opts.Logger.Warn("close a segment file after a failed write", "error", err)
+	}
+	return nil
 }
 
 // write appends batches to the segment file, merging small neighbours. The
@@ -107,6 +135,11 @@ func (e *Engine) write(p *Partition, m *merger, batches []tailBatch) error {
 		if err := e.writeBatch(p, out, batches[:n]); err != nil {
 			return err
 		}
+		// At once: after a failure further on, nothing may be written twice.
+		p.mu.Lock()
+		p.mu.tail.markFlushed(n)
+		p.mu.Unlock()
+		e.dirty.add(p)
 		batches = batches[n:]
 	}
 	return nil
@@ -167,21 +200,17 @@ func (e *Engine) seal(p *Partition) error {
 	// The file has its final name, and the directory was synced; now the local
 	// state may name it. A crash in between finds the .seg file in place of
 	// the .log file that the state names, and adopts it.
-	p.mu.Lock()
-	entry := p.entryLocked()
-	p.mu.Unlock()
-	entry.Active, entry.Flushed = nil, info.Next
-	b := e.opts.State.NewBatch()
-	b.PutSegment(p.ID, sealed)
-	b.PutPartition(p.ID, entry)
-	if err := b.Commit(); err != nil {
+	if err := e.commitSeal(p, sealed); err != nil {
 		return err
 	}
-	p.files.Lock()
+	p.files.Lock() // waits for those who read from the writer
 	p.files.active = nil
 	p.files.meta = state.Active{}
 	p.files.sealed = append(p.files.sealed, sealed)
 	p.files.Unlock()
+	if err := w.Close(); err != nil { // everything is synced: only the descriptor is at stake
+		e.opts.Logger.Warn("close a sealed segment", "error", err)
+	}
 	p.mu.Lock()
 	p.mu.checkpointed = max(p.mu.checkpointed, info.Next)
 	p.mu.Unlock()
@@ -189,6 +218,26 @@ func (e *Engine) seal(p *Partition) error {
 	e.metrics.sealed.Inc()
 	e.opts.Logger.Info("segment sealed", "partition", p.ID.String(), "base", info.Base, "next", info.Next, "bytes", info.Bytes, "took", e.opts.Now().Sub(start))
 	e.opts.OnSealed(p.ID, p.segmentPath(info.Base), sealed)
+	return nil
+}
+
+// commitSeal makes durable that p has one more sealed segment and no active
+// file. The caller holds p.flush.
+func (e *Engine) commitSeal(p *Partition, s state.Sealed) error {
+	e.entries.Lock()
+	defer e.entries.Unlock()
+	p.mu.Lock()
+	entry := p.entryLocked()
+	p.mu.Unlock()
+	entry.Active, entry.Flushed = nil, s.Next
+	b := e.opts.State.NewBatch()
+	b.PutSegment(p.ID, s)
+	b.PutPartition(p.ID, entry)
+	if err := b.Commit(); err != nil {
+		return err
+	}
+	p.seals++
+	p.sealedEntry = entry
 	return nil
 }
 
@@ -240,7 +289,7 @@ func (p *Partition) unsealed() (oldestMS, size int64) {
 	defer p.mu.Unlock()
 	size += p.mu.tail.pending
 	if t := &p.mu.tail; oldestMS == 0 && t.flushed < t.visible {
-		oldestMS = t.batches[t.flushed].appendMS
+		oldestMS = t.at(t.flushed).appendMS
 	}
 	return oldestMS, size
 }

@@ -104,6 +104,19 @@ func (h *handles) remove(el *list.Element) {
 	}
 }
 
+// forget closes the segments in dir.
+func (h *handles) forget(dir string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for el := h.lru.Front(); el != nil; {
+		next := el.Next()
+		if hd := el.Value.(*handle); h.fs.PathDir(hd.path) == dir {
+			h.remove(el)
+		}
+		el = next
+	}
+}
+
 func (h *handles) closeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -26,7 +26,12 @@ type Partition struct {
 		active *segment.Writer // nil: nothing flushed since the last seal
 		meta   state.Active
 		sealed []state.Sealed // ascending base
+		marked []state.Sealed // archived since the last checkpoint
 	}
+
+	// Of the last seal; written under flush and Engine.entries.
+	seals       uint64
+	sealedEntry state.Partition
 
 	mu struct {
 		sync.Mutex
@@ -42,7 +47,8 @@ type Partition struct {
 		chainSeq      uint64
 		groupLSN      uint64 // group entries up to here are in the checkpointed group states
 		groupsChanged bool   // since the last checkpoint
-		inTails       bool   // in the engine's set of partitions with a tail
+		held          uint64 // apart from the tail, no checkpoint covers frames of p from here on; 0 = all are covered
+		inTails       bool   // in the engine's set of partitions that need the log
 		queued        bool   // in the flush queue
 		refused       error
 		changed       chan struct{} // closed at the next change of hw; nil: nobody waits
@@ -90,6 +96,7 @@ func (p *Partition) refuse(err error) {
 	first := p.mu.refused == nil
 	if first {
 		p.mu.refused = errcode.Wrap(errcode.Storage, err, "partition %s is out of service", p.ID)
+		p.wakeLocked() // readers that follow find the partition refused
 	}
 	p.mu.Unlock()
 	if first {
@@ -110,10 +117,7 @@ func (p *Partition) advance(durable uint64) {
 	if enqueue {
 		p.mu.queued = true
 	}
-	if p.mu.changed != nil {
-		close(p.mu.changed)
-		p.mu.changed = nil
-	}
+	p.wakeLocked()
 	p.mu.Unlock()
 	if enqueue {
 		p.e.flushes.push(p)
@@ -121,16 +125,57 @@ func (p *Partition) advance(durable uint64) {
 	p.e.opts.OnVisible(p.ID, end)
 }
 
-// Changed returns a channel that is closed when the high watermark next rises.
-// To wait without missing a change: take the channel, look at the high
-// watermark, wait.
+// Changed returns a channel that is closed when the high watermark next rises,
+// or the partition goes out of service; then it is closed already. To wait
+// without missing a change: take the channel, look at the high watermark, wait.
 func (p *Partition) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.changed == nil {
 		p.mu.changed = make(chan struct{})
 	}
-	return p.mu.changed
+	c := p.mu.changed
+	if p.mu.refused != nil {
+		p.wakeLocked()
+	}
+	return c
+}
+
+// wakeLocked tells those who wait for a change. The caller holds p.mu.
+func (p *Partition) wakeLocked() {
+	if p.mu.changed != nil {
+		close(p.mu.changed)
+		p.mu.changed = nil
+	}
+}
+
+// hold says that the log's frame lsn is needed until a checkpoint covers it.
+func (p *Partition) hold(lsn uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.held == 0 || lsn < p.mu.held {
+		p.mu.held = lsn
+	}
+	p.joinTailsLocked()
+}
+
+// joinTailsLocked puts p into the engine's set of partitions that need the
+// log. The caller holds p.mu.
+func (p *Partition) joinTailsLocked() {
+	if !p.mu.inTails {
+		p.mu.inTails = true
+		p.e.tails.add(p)
+	}
+}
+
+// neededLocked is the lowest LSN that a restart needs of p when the local state
+// holds everything below the offset covered. The caller holds p.mu.
+func (p *Partition) neededLocked(covered int64) (lsn uint64, ok bool) {
+	lsn, ok = p.mu.tail.oldestLSN(covered)
+	if held := p.mu.held; held > 0 && (!ok || held < lsn) {
+		return held, true
+	}
+	return lsn, ok
 }
 
 // SetArchived records what the archive's chain holds: its end and where to
@@ -140,8 +185,9 @@ func (p *Partition) Changed() <-chan struct{} {
 func (p *Partition) SetArchived(end int64, seq uint64) {
 	p.files.Lock()
 	for i := range p.files.sealed {
-		if s := &p.files.sealed[i]; s.Next <= end {
+		if s := &p.files.sealed[i]; s.Next <= end && !s.Archived {
 			s.Archived = true
+			p.files.marked = append(p.files.marked, *s)
 		}
 	}
 	p.files.Unlock()
@@ -196,7 +242,8 @@ func (p *Partition) Stats() Stats {
 	defer p.mu.Unlock()
 	s.Generation, s.Oldest, s.Next, s.HighWatermark = p.mu.generation, p.mu.oldest, p.mu.next, p.hw.Load()
 	s.ArchivedEnd, s.Refused = p.mu.archivedEnd, p.mu.refused
-	for _, b := range p.mu.tail.batches[p.mu.tail.flushed:] {
+	for i := p.mu.tail.flushed; i < p.mu.tail.len(); i++ {
+		b := p.mu.tail.at(i)
 		s.LocalBytes += int64(len(b.data))
 		if s.OldestAppend == 0 {
 			s.OldestAppend = b.appendMS
@@ -225,8 +272,8 @@ func (p *Partition) UnarchivedFrom() (lsn uint64, ok bool) {
 	p.files.RUnlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t := &p.mu.tail; t.flushed < len(t.batches) {
-		low(t.batches[t.flushed].lsn)
+	if t := &p.mu.tail; t.flushed < t.len() {
+		low(t.at(t.flushed).lsn)
 	}
 	return lsn, ok
 }

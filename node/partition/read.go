@@ -57,9 +57,13 @@ func (p *Partition) readTail(from int64, maxBytes int, buf *Buffer) [][]byte {
 		return nil
 	}
 	buf.run = buf.run[:0]
-	for size := 0; i < t.visible && (size == 0 || size+len(t.batches[i].data) <= maxBytes); i++ {
-		buf.run = append(buf.run, t.batches[i].data)
-		size += len(t.batches[i].data)
+	for size := 0; i < t.visible; i++ {
+		data := t.at(i).data
+		if size > 0 && size+len(data) > maxBytes {
+			break
+		}
+		buf.run = append(buf.run, data)
+		size += len(data)
 	}
 	return buf.run
 }
@@ -200,8 +204,8 @@ func (p *Partition) firstLocalAfter(from int64) (int64, bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t := &p.mu.tail; t.visible > 0 && t.batches[0].base > from {
-		return t.batches[0].base, true
+	if t := &p.mu.tail; t.visible > 0 && t.at(0).base > from {
+		return t.at(0).base, true
 	}
 	return 0, false
 }
@@ -227,7 +231,7 @@ func (p *Partition) Record(ctx context.Context, offset int64) (broker.Record, er
 func (p *Partition) decodedAt(ctx context.Context, offset int64) ([]broker.Record, error) {
 	p.mu.Lock()
 	if i, ok := p.mu.tail.find(offset); ok {
-		b := p.mu.tail.batches[i]
+		b := *p.mu.tail.at(i)
 		p.mu.Unlock()
 		if b.next-b.base == 1 { // nothing to gain from the cache
 			return segment.DecodeBatch(nil, b.data, new(segment.Scratch))
@@ -348,7 +352,10 @@ func findTimeIn(r *segment.Reader, ms int64) (int64, bool, error) {
 func (p *Partition) findTimeTail(ms, hw int64) (int64, error) {
 	p.mu.Lock()
 	t := &p.mu.tail
-	batches := t.batches[t.flushed:t.visible:t.visible]
+	batches := make([]tailBatch, 0, t.visible-t.flushed)
+	for i := t.flushed; i < t.visible; i++ {
+		batches = append(batches, *t.at(i))
+	}
 	p.mu.Unlock()
 	for _, b := range batches {
 		h, err := segment.ParseHeader(b.data)

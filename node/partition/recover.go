@@ -67,10 +67,11 @@ func (p *Partition) openFiles(entry *state.Entry) error {
 		st, err := p.e.opts.FS.Stat(p.segmentPath(s.Base))
 		switch {
 		case err == nil && st.Size() == s.Bytes:
+			s.Archived = s.Archived || s.Next <= entry.ArchivedEnd
 			p.files.sealed = append(p.files.sealed, *s)
 		case err == nil:
 			return errcode.New(errcode.Corrupt, "segment %s has %d bytes, %d were sealed: restore the file, or the node from the archive", p.segmentPath(s.Base), st.Size(), s.Bytes)
-		case errors.Is(err, iofs.ErrNotExist) && s.Archived:
+		case errors.Is(err, iofs.ErrNotExist) && (s.Archived || s.Next <= entry.ArchivedEnd):
 			p.e.opts.Logger.Warn("local copy of an archived segment is missing, reads go to the archive", "file", p.segmentPath(s.Base))
 		case errors.Is(err, iofs.ErrNotExist):
 			return errcode.New(errcode.Corrupt, "segment %s is missing and the archive does not have it: restore the file, or the node from the archive", p.segmentPath(s.Base))
@@ -78,7 +79,7 @@ func (p *Partition) openFiles(entry *state.Entry) error {
 			return errcode.Wrap(errcode.Storage, err, "look at segment %s", p.segmentPath(s.Base))
 		}
 	}
-	if entry.Active != nil {
+	if entry.Active != nil && !p.isSealed(entry.Active.Base) {
 		p.files.meta = *entry.Active
 		if err := p.openActive(entry.Flushed); err != nil {
 			return err
@@ -137,6 +138,11 @@ func (p *Partition) adoptNewer() error {
 		case p.files.active != nil:
 			return errcode.New(errcode.Corrupt, "segment file %d of %s stands behind an active one that ends at %d: restore the node from the archive", base, p.dir, p.files.active.Next())
 		}
+		// Each begins where the one before it ends, or its generation does;
+		// offsets in between would be lost without a word.
+		if base != p.mu.checkpointed && (base != p.mu.start || p.mu.checkpointed > p.mu.previousEnd) {
+			return errcode.New(errcode.Corrupt, "segment file %d of %s is there, but the files before it end at %d: restore the node from the archive", base, p.dir, p.mu.checkpointed)
+		}
 		p.files.meta = state.Active{Base: base, FirstLSN: 1}
 		if err := p.openActive(base); err != nil {
 			return err
@@ -179,32 +185,6 @@ func (p *Partition) fileEnd(end int64) {
 	p.e.dirty.add(p)
 }
 
-// reopenActive replaces a writer whose write failed by one over the valid
-// prefix of its file, which Recover makes durable, and returns where the files
-// end now. The caller holds p.flush and p.files.
-func (p *Partition) reopenActive(checkpointed int64) (end int64, err error) {
-	end = checkpointed
-	if n := len(p.files.sealed); n > 0 {
-		end = max(end, p.files.sealed[n-1].Next)
-	}
-	if p.files.active == nil {
-		return end, nil
-	}
-	if err := p.files.active.Close(); err != nil {
-		p.e.opts.Logger.Warn("close a segment file after a failed write", "error", err)
-	}
-	p.files.active = nil
-	meta := p.files.meta
-	w, _, err := segment.Recover(p.e.opts.FS, p.dir, segment.RecoverOptions{
-		Options: p.segmentOptions(meta.Base), Flushed: max(meta.Base, checkpointed), MinAppend: meta.MinAppend, MaxAppend: meta.MaxAppend,
-	})
-	if err != nil {
-		return end, err
-	}
-	p.files.active = w
-	return max(end, w.Next()), nil
-}
-
 // Replay takes one frame of the log. Frames of records that segment files hold
 // already, and group entries that the checkpoint holds, are passed over; the
 // others extend the tail, or go to onGroup. A frame of a partition that nobody
@@ -225,6 +205,10 @@ func (e *Engine) Replay(f wal.Frame, onGroup func(g frame.Group, lsn uint64) err
 		}
 		if f.LSN <= p.mu.groupLSN || g.Generation < p.mu.generation {
 			return nil
+		}
+		p.hold(f.LSN)
+		if p.mu.refused != nil {
+			return nil // it stays in the log until the partition serves again
 		}
 		p.mu.groupsChanged = true
 		e.dirty.add(p)
@@ -305,46 +289,78 @@ func (p *Partition) replay(lsn uint64, appendMS int64, s frame.Section) error {
 		switch {
 		case h.NextOffset() <= p.mu.next || s.Generation < p.mu.generation && h.BaseOffset >= p.mu.previousEnd:
 			continue
+		case p.mu.refused != nil:
+			p.hold(lsn) // the log may be all that has it
+			continue
 		case h.BaseOffset != p.mu.next:
-			if p.mu.refused != nil {
-				continue // damaged files already explain the hole
-			}
 			return errcode.New(errcode.Corrupt, "partition %s: the log continues at offset %d, the records end at %d: offsets in between are lost", p.ID, h.BaseOffset, p.mu.next)
 		}
 		// The frame's bytes are the log's; the tail needs its own.
 		p.mu.tail.push(tailBatch{base: h.BaseOffset, next: h.NextOffset(), lsn: lsn, appendMS: appendMS, data: append([]byte(nil), batch...)})
 		p.mu.next = h.NextOffset()
 		p.e.memory.Add(int64(h.Size))
-		if !p.mu.inTails {
-			p.mu.inTails = true
-			p.e.tails.add(p)
-		}
+		p.joinTailsLocked()
 	}
 	return nil
 }
 
 // Create begins partitions here: their base frames are durable when it
 // returns, and appends may start. A partition that exists already is left alone.
+// Corrupt means that the directory has files of a partition that the local
+// state does not know: its offsets would be given out twice (I3).
 func (e *Engine) Create(ctx context.Context, bases []frame.Base) error {
-	var lsn uint64
+	var missing []frame.Base
 	for _, b := range bases {
 		if e.Get(b.Partition) != nil {
 			continue
 		}
-		if err := segment.MakeDir(e.opts.FS, e.opts.Dir, e.dir(b.Partition)); err != nil {
+		dir := e.dir(b.Partition)
+		if err := segment.MakeDir(e.opts.FS, e.opts.Dir, dir); err != nil {
 			return err
 		}
+		if err := e.empty(dir); err != nil {
+			return err
+		}
+		missing = append(missing, b)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	lsn, err := e.begin(missing)
+	if err != nil {
+		return err
+	}
+	return e.log.WaitDurable(ctx, lsn)
+}
+
+// empty refuses a directory that holds segment files.
+func (e *Engine) empty(dir string) error {
+	names, err := e.opts.FS.List(dir)
+	if err != nil {
+		return errcode.Wrap(errcode.Storage, err, "list %s", dir)
+	}
+	for _, name := range names {
+		if _, _, ok := segment.ParseName(name); ok {
+			return errcode.New(errcode.Corrupt, "%s is to be a new partition's directory, but holds %s, which the local state does not know: restore the node from the archive", dir, name)
+		}
+	}
+	return nil
+}
+
+// begin stages the base frames and registers the partitions. No checkpoint runs
+// meanwhile: it would let the log forget a base that no partition stands for yet.
+func (e *Engine) begin(bases []frame.Base) (lsn uint64, err error) {
+	e.checkpoints.Lock()
+	defer e.checkpoints.Unlock()
+	for _, b := range bases {
 		slot, err := e.log.Reserve(wal.KindBase, frame.BaseSize(b))
 		if err != nil {
-			return err
+			return 0, err
 		}
 		frame.PutBase(slot.Body, b)
 		slot.Done()
 		lsn = slot.LSN
 		e.dirty.add(e.newPartition(b.Partition, baseEntry(b).Partition))
 	}
-	if lsn == 0 {
-		return nil
-	}
-	return e.log.WaitDurable(ctx, lsn)
+	return lsn, nil
 }

@@ -15,22 +15,50 @@ type tailBatch struct {
 // divide it: [0, flushed) is in segment files too and stays for readers until
 // memory is needed, [flushed, visible) may be flushed, [visible, len) waits
 // for the WAL.
+//
+// Batches stand in blocks, all but the last of them full, so that neither
+// growth nor eviction moves what is there: under load that would cost more
+// than the append itself. An idle partition's only block is as small as its
+// content.
 type tail struct {
-	batches []tailBatch
+	blocks  [][]tailBatch
+	head    int // batches of the first block that were evicted
+	count   int
 	flushed int
 	visible int
-	pending int64 // of batches that are visible and not flushed
+	pending int64 // bytes of batches that are visible and not flushed
+}
+
+const (
+	blockShift = 10
+	blockSize  = 1 << blockShift
+)
+
+func (t *tail) len() int { return t.count }
+
+// at returns batch i.
+func (t *tail) at(i int) *tailBatch {
+	i += t.head
+	return &t.blocks[i>>blockShift][i&(blockSize-1)]
 }
 
 func (t *tail) push(b tailBatch) {
-	t.batches = append(t.batches, b)
+	if last := len(t.blocks) - 1; last < 0 || len(t.blocks[last]) == blockSize {
+		t.blocks = append(t.blocks, nil)
+	}
+	last := &t.blocks[len(t.blocks)-1]
+	*last = append(*last, b)
+	t.count++
 }
 
 // advance makes every batch up to the durable LSN visible and returns the new
 // end of what is visible, or ok = false when nothing changed.
 func (t *tail) advance(durable uint64) (end int64, ok bool) {
-	for t.visible < len(t.batches) && t.batches[t.visible].lsn <= durable {
-		b := &t.batches[t.visible]
+	for t.visible < t.count {
+		b := t.at(t.visible)
+		if b.lsn > durable {
+			break
+		}
 		t.pending += int64(len(b.data))
 		end, ok = b.next, true
 		t.visible++
@@ -38,69 +66,88 @@ func (t *tail) advance(durable uint64) (end int64, ok bool) {
 	return end, ok
 }
 
-// unflushed returns the visible batches that are in no segment file yet, at
-// most about limit bytes of them (at least one).
+// unflushed returns visible batches that are in no segment file yet, from the
+// oldest on: at most about limit bytes of them and at most to the end of their
+// block, at least one if there is any. They stay as they are until markFlushed.
 func (t *tail) unflushed(limit int64) []tailBatch {
-	end, size := t.flushed, int64(0)
-	for end < t.visible && (end == t.flushed || size+int64(len(t.batches[end].data)) <= limit) {
-		size += int64(len(t.batches[end].data))
+	if t.flushed == t.visible {
+		return nil
+	}
+	at := t.flushed + t.head
+	block := t.blocks[at>>blockShift]
+	first := at & (blockSize - 1)
+	most := min(len(block), first+t.visible-t.flushed)
+	end, size := first, int64(0)
+	for end < most && (end == first || size+int64(len(block[end].data)) <= limit) {
+		size += int64(len(block[end].data))
 		end++
 	}
-	return t.batches[t.flushed:end:end]
+	return block[first:end:end]
 }
 
 // markFlushed says that the first n unflushed batches are in a segment file.
 func (t *tail) markFlushed(n int) {
-	for _, b := range t.batches[t.flushed : t.flushed+n] {
-		t.pending -= int64(len(b.data))
+	for range n {
+		t.pending -= int64(len(t.at(t.flushed).data))
+		t.flushed++
 	}
-	t.flushed += n
 }
 
-// unflush takes back what markFlushed said of batches that end above offset.
-func (t *tail) unflush(offset int64) {
-	for t.flushed > 0 && t.batches[t.flushed-1].next > offset {
+// align says that segment files end at offset now, after one of them lost
+// what was written last, or kept more than was noted.
+func (t *tail) align(offset int64) {
+	for t.flushed > 0 && t.at(t.flushed-1).next > offset {
 		t.flushed--
-		t.pending += int64(len(t.batches[t.flushed].data))
+		t.pending += int64(len(t.at(t.flushed).data))
+	}
+	for t.flushed < t.visible && t.at(t.flushed).next <= offset {
+		t.pending -= int64(len(t.at(t.flushed).data))
+		t.flushed++
 	}
 }
 
 // evict drops flushed batches that end at or below the checkpointed offset,
 // oldest first, until about want bytes are free, and returns how many were.
 func (t *tail) evict(want, checkpointed int64) (freed int64) {
-	n := 0
-	for n < t.flushed && freed < want && t.batches[n].next <= checkpointed {
-		freed += int64(len(t.batches[n].data))
-		n++
+	for t.flushed > 0 && freed < want {
+		b := t.at(0)
+		if b.next > checkpointed {
+			break
+		}
+		freed += int64(len(b.data))
+		*b = tailBatch{} // its bytes may go although the block stays
+		t.head++
+		t.count--
+		t.flushed--
+		t.visible--
+		if t.head == blockSize {
+			t.head = 0
+			t.blocks[0] = nil
+			t.blocks = t.blocks[1:]
+		}
 	}
-	if n == 0 {
-		return 0
+	if t.count == 0 {
+		t.blocks, t.head = nil, 0
 	}
-	// The rest moves to a new array: slicing forward would keep every evicted
-	// batch reachable.
-	t.batches = append(make([]tailBatch, 0, len(t.batches)-n+8), t.batches[n:]...)
-	t.flushed -= n
-	t.visible -= n
 	return freed
 }
 
 // find returns the index of the first visible batch that ends above offset;
-// ok is false when memory does not hold offset's batch or a later one begins
-// where an earlier file ends.
+// ok is false when memory does not reach back to offset, or not up to it.
 func (t *tail) find(offset int64) (int, bool) {
-	if t.visible == 0 || offset < t.batches[0].base {
+	if t.visible == 0 || offset < t.at(0).base {
 		return 0, false
 	}
-	i := sort.Search(t.visible, func(i int) bool { return t.batches[i].next > offset })
+	i := sort.Search(t.visible, func(i int) bool { return t.at(i).next > offset })
 	return i, i < t.visible
 }
 
 // oldestLSN is the LSN of the first batch that only the WAL holds durably
 // according to the checkpoint, given the offset up to which files are synced.
 func (t *tail) oldestLSN(checkpointed int64) (uint64, bool) {
-	i := sort.Search(len(t.batches), func(i int) bool { return t.batches[i].next > checkpointed })
-	if i == len(t.batches) {
+	i := sort.Search(t.count, func(i int) bool { return t.at(i).next > checkpointed })
+	if i == t.count {
 		return 0, false
 	}
-	return t.batches[i].lsn, true
+	return t.at(i).lsn, true
 }
