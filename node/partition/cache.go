@@ -68,6 +68,22 @@ func (c *decodedCache) get(key decodedKey, load func() ([]byte, error)) ([]broke
 	return d.recs, d.err
 }
 
+// peek returns the records of key if they are cached and decoded, else nil.
+func (c *decodedCache) peek(key decodedKey) []broker.Record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	el, ok := c.byKey[key]
+	if !ok {
+		return nil
+	}
+	d := el.Value.(*decoded)
+	if d.counted == 0 { // not decoded yet: recs belong to who does it
+		return nil
+	}
+	c.lru.MoveToFront(el)
+	return d.recs
+}
+
 // account counts d and makes room for it.
 func (c *decodedCache) account(d *decoded) {
 	size := int64(0)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	iofs "io/fs"
+	"slices"
 	"sort"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/state"
 	"github.com/tidemark-mq/tidemark/segment"
 )
 
@@ -36,10 +38,22 @@ func (p *Partition) Read(ctx context.Context, from int64, maxBytes int, buf *Buf
 		return run, nil
 	}
 	run, err := p.readFiles(from, maxBytes, buf)
-	if err != nil || len(run) > 0 {
-		return run, err
+	if err == nil && len(run) == 0 {
+		run, err = p.readArchive(ctx, from, maxBytes)
 	}
-	return p.readArchive(ctx, from, maxBytes)
+	return run, p.because(err)
+}
+
+// because gives the reason of a read that failed when the partition went out
+// of service meanwhile: its files are gone then, and that is no damage.
+func (p *Partition) because(err error) error {
+	if err == nil {
+		return nil
+	}
+	if refused := p.Refused(); refused != nil {
+		return refused
+	}
+	return err
 }
 
 // Buffer is memory that reads reuse.
@@ -107,8 +121,8 @@ func (p *Partition) segmentFor(from int64) (source, error) {
 		path := p.segmentPath(sealed[i].Base)
 		p.files.RUnlock()
 		h, err := p.e.handles.open(path)
-		if errors.Is(err, iofs.ErrNotExist) && !p.stillListed(path) {
-			continue // evicted between the look and the open: look again
+		if errors.Is(err, iofs.ErrNotExist) && p.forgetMissing(path) {
+			continue // look again: evicted since, or the archive has it
 		}
 		if err != nil {
 			return source{}, err
@@ -124,15 +138,26 @@ func (p *Partition) archivedBetween(from, _ int64) bool {
 	return from < p.mu.archivedEnd
 }
 
-func (p *Partition) stillListed(path string) bool {
-	p.files.RLock()
-	defer p.files.RUnlock()
+// forgetMissing says whether to look again for what a sealed file that is not
+// there held: the file is not listed any more, or the archive has its records,
+// and it is listed no longer.
+func (p *Partition) forgetMissing(path string) bool {
+	p.files.Lock()
+	defer p.files.Unlock()
 	for i := range p.files.sealed {
-		if p.segmentPath(p.files.sealed[i].Base) == path {
-			return true
+		s := &p.files.sealed[i]
+		if p.segmentPath(s.Base) != path {
+			continue
 		}
+		if !s.Archived {
+			return false
+		}
+		p.e.opts.Logger.Warn("local copy of an archived segment is missing, reads go to the archive", "file", path)
+		// A new array: readers hold the old one.
+		p.files.sealed = slices.Concat(p.files.sealed[:i], p.files.sealed[i+1:])
+		return true
 	}
-	return false
+	return true
 }
 
 // readRun reads whole batches of one segment with one read and verifies them.
@@ -175,6 +200,9 @@ func (s source) readRun(from int64, maxBytes int, buf *Buffer) ([][]byte, error)
 }
 
 func (p *Partition) readArchive(ctx context.Context, from int64, maxBytes int) ([][]byte, error) {
+	if from = p.afterGap(from); from >= p.HighWatermark() {
+		return nil, nil // a generation begins here, and nothing was written in it
+	}
 	if p.e.opts.Archive == nil {
 		return nil, errcode.New(errcode.Corrupt, "partition %s: offset %d is below the high watermark %d and in no local file: restore the node from the archive", p.ID, from, p.HighWatermark())
 	}
@@ -218,7 +246,7 @@ func (p *Partition) Record(ctx context.Context, offset int64) (broker.Record, er
 	}
 	recs, err := p.decodedAt(ctx, offset)
 	if err != nil {
-		return broker.Record{}, err
+		return broker.Record{}, p.because(err)
 	}
 	i := sort.Search(len(recs), func(i int) bool { return recs[i].Offset >= offset })
 	if i == len(recs) || recs[i].Offset != offset {
@@ -247,15 +275,27 @@ func (p *Partition) decodedAt(ctx context.Context, offset int64) ([]broker.Recor
 		defer s.release()
 		return p.decodedFrom(s.Reader, offset)
 	}
+	// Where the archive's batches begin is only known after a read; the last
+	// one read is likely to hold the next offset too.
+	if k := p.cold.Load(); k != nil && k.base <= offset && offset < k.next {
+		if recs := p.e.decoded.peek(*k); recs != nil {
+			return recs, nil
+		}
+	}
 	run, err := p.readArchive(ctx, offset, 1)
-	if err != nil {
+	if err != nil || len(run) == 0 {
 		return nil, err
 	}
 	h, err := segment.ParseHeader(run[0])
 	if err != nil {
 		return nil, err
 	}
-	return p.e.decoded.get(decodedKey{p.ID, h.BaseOffset, h.NextOffset()}, func() ([]byte, error) { return run[0], nil })
+	k := decodedKey{p.ID, h.BaseOffset, h.NextOffset()}
+	recs, err := p.e.decoded.get(k, func() ([]byte, error) { return run[0], nil })
+	if err == nil {
+		p.cold.Store(&k)
+	}
+	return recs, err
 }
 
 func (p *Partition) decodedFrom(r *segment.Reader, offset int64) ([]broker.Record, error) {
@@ -279,20 +319,43 @@ func (p *Partition) FindTime(ctx context.Context, ms int64) (int64, error) {
 		return 0, err
 	}
 	hw := p.HighWatermark()
-	localStart := p.localStart()
-	if a := p.e.opts.Archive; a != nil && p.oldest() < localStart {
-		at, ok, err := a.FindTime(ctx, p.ID, ms)
+	for {
+		at, again, err := p.findTime(ctx, ms, hw)
 		if err != nil {
-			return 0, err
+			return 0, p.because(err)
 		}
-		if ok && at < localStart {
-			return at, nil
+		if !again {
+			return max(min(at, hw), p.oldest()), nil
 		}
 	}
-	if at, ok, err := p.findTimeFiles(ms); err != nil || ok {
-		return min(at, hw), err
+}
+
+func (p *Partition) findTime(ctx context.Context, ms, hw int64) (at int64, again bool, err error) {
+	start := p.localStart()
+	if a := p.e.opts.Archive; a != nil && p.oldest() < start {
+		at, ok, err := a.FindTime(ctx, p.ID, ms)
+		if err != nil || ok && at < start {
+			return at, false, err
+		}
 	}
-	return p.findTimeTail(ms, hw)
+	// Records move from the tail into files, never back: what is taken from the
+	// tail now and not found there is in the files that are looked at next.
+	tail := p.tailBatches()
+	at, ok, again, err := p.findTimeFiles(start, ms)
+	if err == nil && !ok && !again {
+		at, err = findTimeTail(tail, ms, hw)
+	}
+	return at, again, err
+}
+
+// afterGap is offset, or the end of the gap around it.
+func (p *Partition) afterGap(offset int64) int64 {
+	for _, g := range p.Gaps() {
+		if g[0] <= offset && offset < g[1] {
+			return g[1]
+		}
+	}
+	return offset
 }
 
 func (p *Partition) oldest() int64 {
@@ -304,36 +367,64 @@ func (p *Partition) oldest() int64 {
 // Oldest is the start of the log: the lowest offset that is not trimmed.
 func (p *Partition) Oldest() int64 { return p.oldest() }
 
-// localStart is the first offset that this node holds in files or memory.
+// localStart is the offset from which on this node holds every record in files
+// or memory.
 func (p *Partition) localStart() int64 {
-	if first, ok := p.firstLocalAfter(-1); ok {
-		return first
+	p.files.RLock()
+	defer p.files.RUnlock()
+	start, known := int64(0), false
+	if p.files.active != nil {
+		start, known = p.files.meta.Base, true
+	} else {
+		p.mu.Lock()
+		if p.mu.tail.visible > 0 {
+			start, known = p.mu.tail.at(0).base, true
+		}
+		p.mu.Unlock()
 	}
-	return p.HighWatermark()
+	for i := len(p.files.sealed) - 1; i >= 0; i-- {
+		s := &p.files.sealed[i]
+		if known && s.Next < start && p.afterGap(s.Next) < start {
+			return start
+		}
+		start, known = s.Base, true
+	}
+	if !known {
+		return p.HighWatermark()
+	}
+	return start
 }
 
-func (p *Partition) findTimeFiles(ms int64) (int64, bool, error) {
-	p.files.RLock()
-	sealed, active := p.files.sealed, p.files.active
-	p.files.RUnlock()
-	for i := range sealed {
-		if sealed[i].MaxTimestamp < ms {
-			continue
+// findTimeFiles looks in the files from offset from on. again is set when one
+// of them turned out to be only in the archive.
+func (p *Partition) findTimeFiles(from, ms int64) (at int64, ok, again bool, err error) {
+	for {
+		p.files.RLock()
+		i := slices.IndexFunc(p.files.sealed, func(s state.Sealed) bool { return s.Base >= from && s.MaxTimestamp >= ms })
+		if i < 0 {
+			defer p.files.RUnlock() // the lock keeps the active file open
+			if p.files.active == nil {
+				return 0, false, false, nil
+			}
+			at, ok, err = findTimeIn(p.files.active.Reader(), ms)
+			return at, ok, false, err
 		}
-		h, err := p.e.handles.open(p.segmentPath(sealed[i].Base))
+		path, next := p.segmentPath(p.files.sealed[i].Base), p.files.sealed[i].Next
+		p.files.RUnlock()
+		h, err := p.e.handles.open(path)
+		if errors.Is(err, iofs.ErrNotExist) && p.forgetMissing(path) {
+			return 0, false, true, nil
+		}
 		if err != nil {
-			return 0, false, err
+			return 0, false, false, err
 		}
-		at, ok, err := findTimeIn(h.Reader, ms)
+		at, ok, err = findTimeIn(h.Reader, ms)
 		p.e.handles.release(h)
 		if err != nil || ok {
-			return at, ok, err
+			return at, ok, false, err
 		}
+		from = next
 	}
-	if active != nil {
-		return findTimeIn(active.Reader(), ms)
-	}
-	return 0, false, nil
 }
 
 func findTimeIn(r *segment.Reader, ms int64) (int64, bool, error) {
@@ -349,14 +440,19 @@ func findTimeIn(r *segment.Reader, ms int64) (int64, bool, error) {
 	return at, found, err
 }
 
-func (p *Partition) findTimeTail(ms, hw int64) (int64, error) {
+// tailBatches lists what is visible in memory.
+func (p *Partition) tailBatches() []tailBatch {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	t := &p.mu.tail
-	batches := make([]tailBatch, 0, t.visible-t.flushed)
+	out := make([]tailBatch, 0, t.visible-t.flushed)
 	for i := t.flushed; i < t.visible; i++ {
-		batches = append(batches, *t.at(i))
+		out = append(out, *t.at(i))
 	}
-	p.mu.Unlock()
+	return out
+}
+
+func findTimeTail(batches []tailBatch, ms, hw int64) (int64, error) {
 	for _, b := range batches {
 		h, err := segment.ParseHeader(b.data)
 		if err != nil {
