@@ -294,14 +294,14 @@ func (p *Partition) unsealed() (oldestMS, size int64) {
 	return oldestMS, size
 }
 
-// evict frees an eighth of the budget once the tails are above it, so that the
-// cost of moving a tail is spread over many batches: those of p first, then of
-// every other partition. What no checkpoint covers stays (see abandon).
+// evict frees memory once the tails hold more than HotBytes: batches of p first,
+// then of every other partition, an eighth more than needed, so that the walk
+// over all partitions is rare. What no checkpoint covers stays (see abandon).
 func (e *Engine) evict(p *Partition) {
-	if e.memory.Load() <= e.opts.MemoryBudget {
+	if e.memory.Load() <= e.opts.HotBytes {
 		return
 	}
-	target := e.opts.MemoryBudget - e.opts.MemoryBudget/8
+	target := e.opts.HotBytes - e.opts.HotBytes/8
 	p.evict(e.memory.Load() - target)
 	for _, other := range e.All() {
 		over := e.memory.Load() - target

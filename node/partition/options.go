@@ -21,6 +21,7 @@ const (
 	DefaultSealAgeMax         = 12 * time.Hour
 	DefaultSealMinBytes       = 1 << 20
 	DefaultMemoryBudget       = 256 << 20
+	DefaultHotBytes           = 48 << 20
 	DefaultFlushers           = 2
 	DefaultCheckpointInterval = time.Second
 	DefaultOpenFiles          = 512
@@ -64,8 +65,13 @@ type Options struct {
 	SealAge      time.Duration // a segment of SealMinBytes is sealed at this age
 	SealAgeMax   time.Duration // any segment is sealed at this age
 	SealMinBytes int64
-	// MemoryBudget bounds the bytes of all tails: what is flushed is evicted
-	// above it, and appends are refused (Overloaded) at twice the budget.
+	// HotBytes is how much of the tails stays in memory after it was flushed,
+	// for readers that are close behind. More is not better: memory that is
+	// used again is much cheaper than memory that is new, and what was evicted
+	// comes from the page cache.
+	HotBytes int64
+	// MemoryBudget bounds the bytes of all tails: above it the largest are
+	// flushed, and at twice the budget appends are refused (Overloaded).
 	MemoryBudget       int64
 	Flushers           int
 	CheckpointInterval time.Duration
@@ -96,6 +102,7 @@ func (o Options) withDefaults() Options {
 	def(&o.SegmentBytes, DefaultSegmentBytes)
 	def(&o.SealMinBytes, DefaultSealMinBytes)
 	def(&o.MemoryBudget, DefaultMemoryBudget)
+	def(&o.HotBytes, min(DefaultHotBytes, o.MemoryBudget))
 	def((*int64)(&o.SealAge), int64(DefaultSealAge))
 	def((*int64)(&o.SealAgeMax), int64(DefaultSealAgeMax))
 	def((*int64)(&o.CheckpointInterval), int64(DefaultCheckpointInterval))
