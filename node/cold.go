@@ -23,9 +23,10 @@ type coldReader struct {
 	chains *chains
 	cache  *cold.Cache
 
-	mu    sync.Mutex
-	scans map[scanKey]*list.Element // -> *scan
-	order *list.List                // front: most recent
+	mu     sync.Mutex
+	scans  map[scanKey]*list.Element // -> *scan
+	order  *list.List                // front: most recent
+	closed bool
 }
 
 type scanKey struct {
@@ -47,13 +48,16 @@ func newColdReader(c *chains, cache *cold.Cache) *coldReader {
 // Read implements partition.Archive.
 func (r *coldReader) Read(ctx context.Context, id broker.PartitionID, from int64, maxBytes int) ([][]byte, error) {
 	for {
-		s, err := r.at(ctx, id, from)
+		s, kept, err := r.at(ctx, id, from)
 		if err != nil || s == nil {
 			return nil, err
 		}
 		run, next, err := s.read(ctx, from, maxBytes)
 		if err != nil && !errors.Is(err, io.EOF) {
 			s.batches.Close()
+			if kept && ctx.Err() == nil {
+				continue // its object may have been replaced since: look again
+			}
 			return nil, err
 		}
 		s.key.next = next
@@ -69,11 +73,17 @@ func (r *coldReader) Read(ctx context.Context, id broker.PartitionID, from int64
 	}
 }
 
-// at returns a scan that stands at from, nil when the archive ends before.
-func (r *coldReader) at(ctx context.Context, id broker.PartitionID, from int64) (*scan, error) {
+// at returns a scan that stands at from, nil when the archive ends before; kept
+// says that an earlier call left it.
+func (r *coldReader) at(ctx context.Context, id broker.PartitionID, from int64) (s *scan, kept bool, err error) {
 	if s := r.take(scanKey{id, from}); s != nil {
-		return s, nil
+		return s, true, nil
 	}
+	s, err = r.begin(ctx, id, from)
+	return s, false, err
+}
+
+func (r *coldReader) begin(ctx context.Context, id broker.PartitionID, from int64) (*scan, error) {
 	chain, err := r.chains.load(ctx, id)
 	if err != nil {
 		return nil, err
@@ -152,6 +162,10 @@ func (r *coldReader) take(key scanKey) *scan {
 func (r *coldReader) keep(s *scan) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.closed {
+		s.batches.Close()
+		return
+	}
 	if old, ok := r.scans[s.key]; ok {
 		r.drop(old)
 	}
@@ -167,9 +181,21 @@ func (r *coldReader) drop(el *list.Element) {
 	s.batches.Close()
 }
 
+// forget drops the scans of a deleted topic.
+func (r *coldReader) forget(topic broker.TopicID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, el := range r.scans {
+		if key.id.Topic == topic {
+			r.drop(el)
+		}
+	}
+}
+
 func (r *coldReader) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.closed = true
 	for r.order.Len() > 0 {
 		r.drop(r.order.Back())
 	}

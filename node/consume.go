@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
@@ -22,44 +23,62 @@ func (n *Node) Consume(ctx context.Context, req broker.ConsumeRequest) ([]broker
 		}
 		want.Partition = int(req.Partition)
 	}
+	// What a consumer is given it must be able to settle.
+	if err := n.log.Err(); errcode.Is(err, errcode.Poisoned) {
+		return nil, err
+	}
 	end := time.Now().Add(req.Wait)
 	for {
 		got, err := n.queue.Reserve(ctx, want)
-		if err != nil || len(got) == 0 {
+		if err != nil {
+			return nil, n.unserved(t, req.Partition, err)
+		}
+		if err := n.refusal(); err != nil { // while it waited
+			n.queue.Release(got...)
 			return nil, err
+		}
+		if len(got) == 0 {
+			return nil, nil
 		}
 		msgs, err := n.messages(ctx, t, got, req.MaxBytes)
 		if err != nil || len(msgs) > 0 {
 			return msgs, err
 		}
-		// Every one of them was an offset without a record: go on waiting.
+		// None of them has a record, or can be read: go on waiting.
 		want.Wait = max(0, time.Until(end))
 	}
 }
 
-// messages reads the records of deliveries. What exceeds maxBytes, and on an
-// error all, goes back.
+// unserved gives the reason why the queue does not have a partition: it is out
+// of service, or the node is.
+func (n *Node) unserved(t *topic, index int32, err error) error {
+	if errcode.Is(err, errcode.Closed) || !errcode.Is(err, errcode.Unavailable) {
+		return err
+	}
+	for i, p := range t.partitions {
+		if p != nil && (index < 0 || int(index) == i) && p.Refused() != nil {
+			return p.Refused()
+		}
+	}
+	return err
+}
+
+// messages reads the records of deliveries. What exceeds maxBytes, and what
+// cannot be read, goes back; the error is given when there is nothing else.
 func (n *Node) messages(ctx context.Context, t *topic, got []queue.Delivery, maxBytes int64) ([]broker.Message, error) {
 	out := make([]broker.Message, 0, len(got))
 	size := int64(0)
 	for i := range got {
 		d := &got[i]
-		p, err := t.partition(int64(d.Partition))
-		if err != nil {
-			n.queue.Release(got...)
-			return nil, err
-		}
-		rec, err := p.Record(ctx, d.Offset)
-		switch {
-		case errcode.Is(err, errcode.Gone):
-			// No record stands there and never will: it counts as settled.
-			if _, err := n.queue.Skip(p.ID, d.Offset, d.Offset+1); err != nil {
-				n.queue.Release(got...)
-				return nil, err
-			}
+		rec, err := n.record(ctx, t, d)
+		if errors.Is(err, errNoRecord) {
 			continue
-		case err != nil:
-			n.queue.Release(got...)
+		}
+		if err != nil {
+			n.queue.Release(got[i:]...)
+			if len(out) > 0 {
+				break
+			}
 			return nil, err
 		}
 		size += int64(len(rec.Key) + len(rec.Value))
@@ -70,6 +89,35 @@ func (n *Node) messages(ctx context.Context, t *topic, got []queue.Delivery, max
 		out = append(out, broker.Message{Record: rec, Partition: d.Partition, Attempt: d.Attempt, Handle: d.Handle})
 	}
 	return out, nil
+}
+
+// errNoRecord says that a delivery names no record that anybody gets.
+var errNoRecord = errors.New("no record")
+
+// record reads the record of a delivery.
+func (n *Node) record(ctx context.Context, t *topic, d *queue.Delivery) (broker.Record, error) {
+	p, err := t.partition(int64(d.Partition))
+	if err != nil {
+		return broker.Record{}, err
+	}
+	rec, err := p.Record(ctx, d.Offset)
+	switch {
+	case err == nil:
+		return rec, nil
+	case p.Refused() != nil:
+		// Out of service until a restart: it must not stand in the way of the
+		// topic's other partitions. Its groups stay as the last checkpoint and
+		// the log say.
+		n.queue.Detach(p.ID)
+		return rec, errNoRecord
+	case errcode.Is(err, errcode.Gone):
+		// No record stands there and never will: it counts as settled.
+		if _, err := n.queue.Skip(p.ID, d.Offset, d.Offset+1); err != nil {
+			return rec, err
+		}
+		return rec, errNoRecord
+	}
+	return rec, err
 }
 
 // Release gives leases back whose answer did not reach the client.

@@ -46,6 +46,8 @@ type Node struct {
 
 	base      context.Context // ends with the node
 	deadlines deadlines
+	serving   context.Context // ends when the node serves no more
+	stop      context.CancelFunc
 
 	fenced  atomic.Pointer[errcode.Error] // why this node serves no more
 	closing atomic.Bool
@@ -65,6 +67,7 @@ func Open(ctx context.Context, o Options) (_ *Node, err error) {
 	}
 	n := &Node{opts: o.withDefaults()}
 	n.base, n.cancel = context.WithCancel(context.Background())
+	n.serving, n.stop = context.WithCancel(n.base)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.shut())
@@ -150,6 +153,7 @@ func (n *Node) start() {
 	var ctx context.Context
 	n.tasks, ctx = errgroup.WithContext(n.base)
 	n.tasks.Go(func() error { return n.disk.run(ctx) })
+	n.tasks.Go(func() error { return n.follow(ctx) })
 	if n.shipper != nil {
 		n.tasks.Go(func() error { return n.shipper.Run(ctx) })
 	}
@@ -168,9 +172,6 @@ func (n *Node) Close() error {
 // shut closes what is open, in the reverse of the order in which it was opened.
 func (n *Node) shut() error {
 	var errs []error
-	if n.queue != nil {
-		n.queue.Close()
-	}
 	n.cancel()
 	if n.tasks != nil {
 		errs = append(errs, n.tasks.Wait())
@@ -189,6 +190,11 @@ func (n *Node) shut() error {
 	}
 	if n.engine != nil {
 		errs = append(errs, n.engine.Close())
+	}
+	// Behind the last state object and the last checkpoint: a closed queue has
+	// no groups, and the log would let go of what they settled.
+	if n.queue != nil {
+		n.queue.Close()
 	}
 	if n.log != nil {
 		errs = append(errs, n.log.Close())
@@ -227,6 +233,7 @@ func (n *Node) fence(err error) {
 	}
 	if n.fenced.CompareAndSwap(nil, e) {
 		n.opts.Logger.Error("this node serves no more", "error", err)
+		n.stop() // who waits hears it now
 	}
 }
 
@@ -239,6 +246,14 @@ func (n *Node) refusal() error {
 		return errcode.New(errcode.Closed, "the node is shutting down: try again")
 	}
 	return nil
+}
+
+// gone returns why a call that waited ends.
+func (n *Node) gone() error {
+	if err := n.refusal(); err != nil {
+		return err
+	}
+	return errcode.New(errcode.Closed, "the node is shutting down: try again")
 }
 
 // Readiness implements the operator's question.

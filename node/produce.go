@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
@@ -234,37 +233,3 @@ func (t *topic) place(r *broker.NewRecord, sticky int64) (int64, error) {
 }
 
 func (t *topic) nextTurn() int64 { return int64(t.turn.Add(1) % t.Partitions) }
-
-// deadlines hands out one context for all requests of about the same moment
-// that wait the default time: a context and a timer for each would cost more
-// than the rest of the wait.
-type deadlines struct {
-	current atomic.Pointer[sharedDeadline]
-}
-
-type sharedDeadline struct {
-	ctx   context.Context
-	until time.Time // newer requests need a newer one
-}
-
-func (n *Node) deadline(ctx context.Context, wait time.Duration) (context.Context, context.CancelFunc) {
-	if wait > 0 && wait != defaultWait || ctx.Done() != nil && ctx != n.base {
-		if wait == 0 {
-			wait = defaultWait
-		}
-		return context.WithTimeout(ctx, wait)
-	}
-	return n.deadlines.get(n.base), func() {}
-}
-
-func (d *deadlines) get(base context.Context) context.Context {
-	now := time.Now()
-	if s := d.current.Load(); s != nil && now.Before(s.until) {
-		return s.ctx
-	}
-	// The timer ends the context by itself; base ends it earlier.
-	ctx, cancel := context.WithTimeout(base, defaultWait+time.Second)
-	context.AfterFunc(ctx, cancel)
-	d.current.Store(&sharedDeadline{ctx, now.Add(time.Second)})
-	return ctx
-}

@@ -94,6 +94,9 @@ func (r *logReader) Next(ctx context.Context) ([]broker.Record, error) {
 		if err != nil || !more {
 			return nil, err
 		}
+		if err := r.p.Refused(); err != nil {
+			return nil, err
+		}
 		r.wait, r.to = 0, r.p.HighWatermark()
 	}
 	for r.next < r.to {
@@ -167,8 +170,8 @@ func (r *logReader) atEnd(ctx context.Context) (more bool, err error) {
 		return false, io.EOF
 	case <-ctx.Done():
 		return false, ctx.Err()
-	case <-r.n.base.Done():
-		return false, errcode.New(errcode.Closed, "the node is shutting down: try again")
+	case <-r.n.serving.Done():
+		return false, r.n.gone()
 	}
 }
 

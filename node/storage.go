@@ -2,7 +2,7 @@ package node
 
 import (
 	"context"
-	"errors"
+	"math"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -63,10 +63,14 @@ func (n *Node) openStorage(ctx context.Context) error {
 		return err
 	}
 	n.engine.Connect(n.log)
-	if unknown > 0 {
-		n.log.Hold(holdUnknown, unknown)
+	if unknown == 0 {
+		unknown = math.MaxUint64 // there are none
 	}
+	n.log.Hold(holdUnknown, unknown)
 	if err := n.reconcile(ctx); err != nil {
+		return err
+	}
+	if err := n.sweepDirectories(); err != nil {
 		return err
 	}
 	if err := n.openQueue(entries, groups); err != nil {
@@ -179,7 +183,9 @@ func (n *Node) openLog(marks state.Marks) (groups []groupEntry, unknown uint64, 
 		FS: n.opts.FS, Dir: n.path("wal"), Incarnation: uint64(n.id.Incarnation),
 		FileSize: n.opts.WALFileSize, MaxBytes: n.opts.WALMaxBytes,
 		KnownDurable: max(marks.Durable, marks.Shipped), NextNeeded: marks.Needed,
-		Holds: map[string]uint64{"checkpoint": marks.Needed},
+		// Nothing goes before the replay has said which frames are of topics
+		// that nobody knows.
+		Holds: map[string]uint64{"checkpoint": marks.Needed, holdUnknown: 1},
 		Now:   n.opts.Now, Logger: n.opts.Logger, Registerer: n.opts.Registerer,
 		OnPressure: func(upTo uint64) {
 			if err := n.engine.Release(context.Background(), upTo); err != nil {
@@ -241,41 +247,6 @@ func framePartitions(f wal.Frame) (ids []broker.PartitionID) {
 	return ids
 }
 
-// reconcile makes the partitions here those that the metadata assigns: a crash
-// may have come between a change of a topic and its partitions.
-func (n *Node) reconcile(ctx context.Context) error {
-	st := n.meta.State()
-	var bases []frame.Base
-	for _, t := range n.meta.Topics() {
-		assignments, _ := st.Assignments(t.ID)
-		for i, a := range assignments {
-			id := broker.PartitionID{Topic: t.ID, Partition: uint32(i)}
-			if a.Owner != n.opts.NodeID || a.OwnerIncarnation != n.id.Incarnation {
-				continue
-			}
-			p := n.engine.Get(id)
-			switch {
-			case p == nil && a.Generation == 1:
-				bases = append(bases, frame.Base{Partition: id, Generation: 1})
-			case p == nil || p.Generation() != a.Generation:
-				return errcode.New(errcode.Corrupt, "partition %d of topic %s is assigned here with generation %d, the data directory does not have it: restore the node from the archive", i, t.Name, a.Generation)
-			}
-		}
-	}
-	if err := n.engine.Create(ctx, bases); err != nil {
-		return err
-	}
-	var errs []error
-	gone := map[broker.TopicID]bool{}
-	for _, p := range n.engine.All() {
-		if _, deleted := st.Deleted(p.ID.Topic); deleted && !gone[p.ID.Topic] {
-			gone[p.ID.Topic] = true
-			errs = append(errs, n.engine.Drop(p.ID.Topic))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // openQueue attaches every partition with its groups.
 func (n *Node) openQueue(entries []state.Entry, replayed []groupEntry) error {
 	states := map[broker.PartitionID][]queue.State{}
@@ -288,20 +259,27 @@ func (n *Node) openQueue(entries []state.Entry, replayed []groupEntry) error {
 			states[entries[i].ID] = append(states[entries[i].ID], s)
 		}
 	}
+	serving := func(p *partition.Partition) bool { return p != nil && p.Refused() == nil }
 	for _, p := range n.engine.All() {
+		if !serving(p) {
+			continue // its records cannot be read: nothing of it is handed out
+		}
 		if err := n.attach(p, states[p.ID], true); err != nil {
 			return err
 		}
 	}
 	for _, g := range replayed {
-		if n.engine.Get(g.id) == nil {
-			continue // its topic was deleted
+		if !serving(n.engine.Get(g.id)) {
+			continue // out of service, or its topic was deleted
 		}
 		if err := n.queue.Apply(g.id, g.name, g.ops); err != nil {
 			return errcode.Wrap(errcode.Corrupt, err, "replay group %s of partition %s", g.name, g.id)
 		}
 	}
 	for _, p := range n.engine.All() {
+		if !serving(p) {
+			continue
+		}
 		if err := n.queue.Serve(p.ID); err != nil {
 			return err
 		}

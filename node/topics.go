@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"math"
+	"slices"
 	"sort"
 	"sync/atomic"
 	"time"
@@ -36,7 +37,7 @@ func (n *Node) publishTopics() {
 	table := &topicTable{byName: make(map[string]*topic)}
 	for _, meta := range n.meta.Topics() {
 		if old != nil {
-			if t := old.byName[meta.Name]; t != nil && t.ID == meta.ID && t.ChangedIndex == meta.ChangedIndex {
+			if t := old.byName[meta.Name]; t != nil && t.ID == meta.ID && t.ChangedIndex == meta.ChangedIndex && t.complete() {
 				table.add(t)
 				continue
 			}
@@ -50,6 +51,9 @@ func (n *Node) publishTopics() {
 	sort.Strings(table.names)
 	n.topics.Store(table)
 }
+
+// complete says whether every partition is served here.
+func (t *topic) complete() bool { return !slices.Contains(t.partitions, nil) }
 
 func (t *topicTable) add(x *topic) {
 	t.byName[x.Name] = x
@@ -83,8 +87,9 @@ func (t *topic) partition(index int64) (*partition.Partition, error) {
 }
 
 // CreateTopic creates the topic: in the metadata first, then its partitions,
-// whose base frames are durable when it returns. After a crash in between, the
-// next start creates the partitions.
+// whose base frames are durable when it returns. When that is not possible now
+// the topic exists without partitions, and gets them as soon as it is (follow),
+// after a crash at the next start.
 func (n *Node) CreateTopic(ctx context.Context, spec broker.TopicSpec) (broker.TopicInfo, error) {
 	if err := n.refusal(); err != nil {
 		return broker.TopicInfo{}, err
@@ -99,6 +104,10 @@ func (n *Node) CreateTopic(ctx context.Context, spec broker.TopicSpec) (broker.T
 	if err != nil {
 		return broker.TopicInfo{}, err
 	}
+	defer n.publishTopics()
+	// The topic exists: a client that leaves now does not leave half of it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), defaultWait)
+	defer cancel()
 	bases := make([]frame.Base, meta.Partitions)
 	for i := range bases {
 		bases[i] = frame.Base{Partition: broker.PartitionID{Topic: meta.ID, Partition: uint32(i)}, Generation: 1}
@@ -106,10 +115,8 @@ func (n *Node) CreateTopic(ctx context.Context, spec broker.TopicSpec) (broker.T
 	if err := n.engine.Create(ctx, bases); err != nil {
 		return broker.TopicInfo{}, err
 	}
-	for _, b := range bases {
-		if err := n.attach(n.engine.Get(b.Partition), nil, false); err != nil {
-			return broker.TopicInfo{}, err
-		}
+	if err := n.attachTopic(meta.ID, meta.Partitions); err != nil {
+		return broker.TopicInfo{}, err
 	}
 	n.publishTopics()
 	return n.Topic(ctx, meta.Name)
@@ -235,17 +242,7 @@ func (n *Node) DeleteTopic(ctx context.Context, name string, force bool) error {
 		return err
 	}
 	n.publishTopics()
-	for i := range t.partitions {
-		id := broker.PartitionID{Topic: t.ID, Partition: uint32(i)}
-		n.queue.Detach(id)
-		if n.uploader != nil {
-			n.uploader.Drop(id)
-		}
-	}
-	if n.chains != nil {
-		n.chains.forget(t.ID)
-	}
-	return n.engine.Drop(t.ID)
+	return n.drop(t.ID)
 }
 
 // settled refuses a topic with records that the default group has not settled.
@@ -258,7 +255,9 @@ func (n *Node) settled(t *topic) error {
 		lag := int64(0)
 		if g == "" {
 			for _, p := range t.partitions {
-				lag += p.HighWatermark() - p.Oldest()
+				if p != nil {
+					lag += p.HighWatermark() - p.Oldest()
+				}
 			}
 		} else if ds, err := n.queue.Describe(t.ID, g); err == nil {
 			for _, d := range ds {
