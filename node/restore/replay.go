@@ -1,7 +1,10 @@
 package restore
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"slices"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
@@ -37,7 +40,7 @@ type replay struct {
 // restored is one partition on its way back.
 type restored struct {
 	*partition.Partition
-	fences     []manifest.Fence // of the chain and of the assignment
+	fences     []manifest.Fence // generations and where they begin: see learn
 	next       int64            // where the next record is expected
 	generation uint32           // highest one seen anywhere
 	early      map[int64]earlyBatch
@@ -46,13 +49,25 @@ type restored struct {
 	groupLSN        uint64 // of the present incarnation, up to which they are complete
 }
 
+// learn takes where a generation began, unless that is known. The chain knows
+// the generations that fenced it; one that never published stands in the
+// metadata's assignment, in the base in front of its records, and in state
+// objects.
+func (p *restored) learn(f manifest.Fence) {
+	at, known := slices.BinarySearchFunc(p.fences, f.Generation, func(x manifest.Fence, g uint32) int { return cmp.Compare(x.Generation, g) })
+	if !known && f.Generation > 0 {
+		p.fences = slices.Insert(slices.Clip(p.fences), at, f)
+	}
+}
+
 type earlyBatch struct {
 	generation uint32
 	appendMS   int64
 	data       []byte
 }
 
-// incarnation replays one writer's log from its newest state on.
+// incarnation replays one writer's log from its newest state on. The survey has
+// seen that its objects follow each other.
 func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(bytes int64)) error {
 	for _, p := range r.parts {
 		p.groupLSN = 0
@@ -65,27 +80,19 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 		}
 	}
 	next := i.replayFrom()
+	seen := overlap{}
 	for k := i.toReplay(); k < len(i.wal); k++ {
 		key := i.wal[k]
-		if key.First > next {
-			return errcode.New(errcode.Corrupt, "shipped WAL of node %s, incarnation %016x: frames %d to %d are missing before %s; put the object back, or restore to a point before it", i.node, i.id, next, key.First-1, key)
-		}
-		if key.End <= next {
-			continue // an overlap: the frames were there before
-		}
-		stored, _, err := objstore.ReadAll(ctx, r.store, key.String(), maxWALStored)
-		if err != nil {
-			return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", key)
-		}
-		object, err := archive.DecodeWAL(stored)
-		if err == nil && (object.First != key.First || object.Next != key.End || object.Incarnation != i.id) {
-			err = errcode.New(errcode.Corrupt, "it says frames %d to %d of incarnation %016x", object.First, object.Next-1, object.Incarnation)
-		}
+		object, err := r.read(ctx, i, key)
 		if err == nil {
 			err = object.Each(func(f wal.Frame) error {
 				if f.LSN < next {
-					return nil
+					return seen.compare(f)
 				}
+				if k+1 < len(i.wal) && f.LSN >= i.wal[k+1].First {
+					seen.note(f)
+				}
+				next = f.LSN + 1
 				r.report.Frames++
 				return r.frame(f)
 			})
@@ -93,8 +100,40 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 		if err != nil {
 			return errcode.Wrap(errcode.Corrupt, err, "shipped WAL %s", key)
 		}
-		next = key.End
 		progress(i.bytes[k])
+	}
+	return nil
+}
+
+func (r *replay) read(ctx context.Context, i *incarnation, key manifest.Key) (*archive.WAL, error) {
+	stored, _, err := objstore.ReadAll(ctx, r.store, key.String(), maxWALStored)
+	if err != nil {
+		return nil, errcode.Wrap(errcode.ArchiveUnavailable, err, "read")
+	}
+	object, err := archive.DecodeWAL(stored)
+	if err == nil && (object.First != key.First || object.Next != key.End || object.Incarnation != i.id) {
+		err = errcode.New(errcode.Corrupt, "it says frames %d to %d of incarnation %016x", object.First, object.Next-1, object.Incarnation)
+	}
+	return object, err
+}
+
+// overlap remembers frames that the next object holds too. Equal ones come from
+// a put whose answer was lost; other ones mean that two copies of a data
+// directory shipped, and no one can say which is right.
+type overlap map[uint64][sha256.Size]byte
+
+func sumOf(f wal.Frame) [sha256.Size]byte {
+	h := sha256.New()
+	h.Write([]byte{byte(f.Kind)})
+	h.Write(f.Body)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+func (o overlap) note(f wal.Frame) { o[f.LSN] = sumOf(f) }
+
+func (o overlap) compare(f wal.Frame) error {
+	if sum, ok := o[f.LSN]; ok && sum != sumOf(f) {
+		return errcode.New(errcode.Corrupt, "frame %d differs from the one in an object before it: two copies of one data directory shipped; keep the objects of one of them", f.LSN)
 	}
 	return nil
 }
@@ -162,6 +201,9 @@ func (r *replay) section(appendMS int64, s frame.Section) error {
 // records in front of it stand later in the log, or lie behind a gap.
 func (r *replay) batch(p *restored, generation uint32, appendMS, base int64, data []byte) error {
 	if base != p.next && !p.gap(p.next, base) {
+		if _, ok := p.early[base]; ok {
+			return nil // carried
+		}
 		if r.early += int64(len(data)); r.early > maxEarly {
 			return errcode.New(errcode.Corrupt, "partition %s: records at offset %d and above are there, those from %d on are not", p.ID, base, p.next)
 		}
@@ -230,6 +272,7 @@ func (r *replay) state(s *archive.PartitionState) error {
 	if p == nil {
 		return nil
 	}
+	p.learn(manifest.Fence{Generation: s.Generation, PreviousEnd: s.PreviousEnd, Start: s.Start})
 	return r.setGroups(p, s.Generation, s.GroupLSN, s.Groups)
 }
 
@@ -240,6 +283,7 @@ func (r *replay) base(b frame.Base) error {
 		return nil
 	}
 	p.generation = max(p.generation, b.Generation)
+	p.learn(manifest.Fence{Generation: b.Generation, PreviousEnd: b.PreviousEnd, Start: b.Start})
 	if b.Generation <= p.groupGeneration {
 		return nil // the state object, or an earlier carry of it, knows more
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	iofs "io/fs"
+	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -58,6 +59,10 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	before, err := look(ctx, &o)
 	if err != nil {
+		return nil, err
+	}
+	// What cannot be read is found before the old cluster is ended.
+	if err := before.loadChains(ctx, &o); err != nil {
 		return nil, err
 	}
 	alive, err := before.alive(ctx, &o)
@@ -135,18 +140,8 @@ func (r *run) claim(ctx context.Context, before *survey) error {
 	if err != nil {
 		return errcode.Wrap(errcode.ArchiveUnavailable, err, "create %s", key)
 	}
-	if err := r.fenceAll(ctx, before, claim.Generation); err != nil {
-		return err
-	}
-	s, err := look(ctx, r.o)
+	s, err := r.fenceAndLook(ctx, before, claim)
 	if err != nil {
-		return err
-	}
-	if s.claim.Restore != claim.Restore {
-		return errcode.New(errcode.Conflict, "cluster %s was taken over by node %q meanwhile (generation %d)", claim.ClusterID, s.claim.Node, s.claim.Generation)
-	}
-	// One that opened between the first list and the claim.
-	if err := r.fenceAll(ctx, s, claim.Generation); err != nil {
 		return err
 	}
 	if err := s.loadChains(ctx, r.o); err != nil {
@@ -158,18 +153,39 @@ func (r *run) claim(ctx context.Context, before *survey) error {
 	return nil
 }
 
-func (r *run) fenceAll(ctx context.Context, s *survey, generation uint64) error {
-	for _, i := range s.incarnations {
-		if i.fenced {
-			continue
+// fenceAndLook fences every incarnation and returns a survey in which each one
+// was fenced before its list began. One that opened between the first list and
+// the claim shows up in the second, with a fence to come.
+func (r *run) fenceAndLook(ctx context.Context, s *survey, claim archive.Claim) (*survey, error) {
+	type id struct {
+		node string
+		inc  uint64
+	}
+	fenced := map[id]bool{}
+	for complete := false; !complete; {
+		for _, i := range s.incarnations {
+			if !i.fenced && !fenced[id{i.node, i.id}] {
+				f := archive.Fence{ClusterGeneration: claim.Generation, TimeMS: r.o.Now().UnixMilli()}
+				key := manifest.WALFenceKey(i.node, i.id)
+				if err := create(ctx, r.o.Store, key, f.Encode()); err != nil && !errcode.Is(err, errcode.Exists) {
+					return nil, errcode.Wrap(errcode.ArchiveUnavailable, err, "create %s", key)
+				}
+			}
+			fenced[id{i.node, i.id}] = true
 		}
-		f := archive.Fence{ClusterGeneration: generation, TimeMS: r.o.Now().UnixMilli()}
-		key := manifest.WALFenceKey(i.node, i.id)
-		if err := create(ctx, r.o.Store, key, f.Encode()); err != nil && !errcode.Is(err, errcode.Exists) {
-			return errcode.Wrap(errcode.ArchiveUnavailable, err, "create %s", key)
+		var err error
+		if s, err = look(ctx, r.o); err != nil {
+			return nil, err
+		}
+		if s.claim.Generation != claim.Generation || s.claim.Restore != claim.Restore {
+			return nil, errcode.New(errcode.Conflict, "cluster %s was taken over by node %q meanwhile (generation %d)", claim.ClusterID, s.claim.Node, s.claim.Generation)
+		}
+		complete = true
+		for _, i := range s.incarnations {
+			complete = complete && fenced[id{i.node, i.id}]
 		}
 	}
-	return nil
+	return s, nil
 }
 
 func create(ctx context.Context, store objstore.Store, key string, data []byte) error {
@@ -280,24 +296,14 @@ func (r *run) openEngine() error {
 		a, _ := r.survey.meta.Assignment(id)
 		r.parts[id] = &restored{
 			Partition: p, next: c.End(), early: map[int64]earlyBatch{},
-			generation: max(a.Generation, c.Generation()), fences: withAssignment(c.Fences(), a),
+			generation: max(a.Generation, c.Generation()), fences: slices.Clone(c.Fences()),
 		}
+		r.parts[id].learn(manifest.Fence{Generation: a.Generation, PreviousEnd: a.PreviousEnd, Start: a.Start})
 		if err := r.queue.Attach(id, queue.PartitionConfig{Generation: a.Generation, Replay: true}, nil); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// withAssignment adds the assignment's generation to the chain's, which does
-// not know it when nothing of it was published.
-func withAssignment(fences []manifest.Fence, a raftmeta.Assignment) []manifest.Fence {
-	for _, f := range fences {
-		if f.Generation >= a.Generation {
-			return fences
-		}
-	}
-	return append(fences, manifest.Fence{Generation: a.Generation, PreviousEnd: a.PreviousEnd, Start: a.Start})
 }
 
 func gapsOf(c *manifest.Chain) (out [][2]int64) {

@@ -50,13 +50,41 @@ func (i *incarnation) replayFrom() uint64 {
 	return i.state.ReplayFrom
 }
 
-// toReplay returns the index of the first object that a restore needs.
+// toReplay returns the index of the first object that a restore needs. Ends do
+// not ascend where objects overlap.
 func (i *incarnation) toReplay() int {
 	from := i.replayFrom()
-	return sort.Search(len(i.wal), func(k int) bool { return i.wal[k].End > from })
+	for k := range i.wal {
+		if i.wal[k].End > from {
+			return k
+		}
+	}
+	return len(i.wal)
 }
 
-// look reads the archive's claims, newest export, lists and state objects.
+// complete says, from the names alone, whether every frame that a restore needs
+// is there.
+func (i *incarnation) complete() error {
+	next := i.replayFrom()
+	for k := i.toReplay(); k < len(i.wal); k++ {
+		if i.wal[k].First > next {
+			return i.missing(next, i.wal[k].First, "before "+i.wal[k].String())
+		}
+		next = max(next, i.wal[k].End)
+	}
+	// A state object comes after the frames that it covers.
+	if i.state != nil && next <= i.state.LSN {
+		return i.missing(next, i.state.LSN+1, "although "+i.stateKey+" was written after them")
+	}
+	return nil
+}
+
+func (i *incarnation) missing(from, to uint64, where string) error {
+	return errcode.New(errcode.Corrupt, "shipped WAL of node %s, incarnation %016x: frames %d to %d are missing %s; put the object back, or restore to a point before it", i.node, i.id, from, to-1, where)
+}
+
+// look reads the archive's claims, newest export, lists and state objects, and
+// refuses logs with holes.
 func look(ctx context.Context, o *Options) (*survey, error) {
 	s := &survey{}
 	if err := s.findClaim(ctx, o.Store); err != nil {
@@ -88,51 +116,66 @@ func list(ctx context.Context, store objstore.Store, prefix string, fn func(objs
 	}
 }
 
-func (s *survey) findClaim(ctx context.Context, store objstore.Store) error {
-	last := ""
-	err := list(ctx, store, manifest.PrefixCluster, func(i objstore.Info) error {
-		last = i.Key
+// newest returns the last key of one kind below prefix, and the one before it.
+// Foreign objects are passed over: a tool's leftover does not stop a restore.
+func newest(ctx context.Context, store objstore.Store, prefix string, kind manifest.KeyKind) (last, before manifest.Key, err error) {
+	err = list(ctx, store, prefix, func(i objstore.Info) error {
+		if k, err := manifest.ParseKey(i.Key); err == nil && k.Kind == kind {
+			before, last = last, k
+		}
 		return nil
 	})
+	return last, before, err
+}
+
+func (s *survey) findClaim(ctx context.Context, store objstore.Store) error {
+	last, _, err := newest(ctx, store, manifest.PrefixCluster, manifest.KindCluster)
 	if err != nil {
 		return err
 	}
-	if last == "" {
+	if last == (manifest.Key{}) {
 		return errcode.New(errcode.NotFound, "archive %s holds no cluster: check the URL and its prefix", store.Capabilities().URL)
 	}
-	data, err := ship.ReadSmall(ctx, store, last)
+	data, err := ship.ReadSmall(ctx, store, last.String())
 	if err != nil {
 		return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", last)
 	}
-	s.claim, err = archive.DecodeClaim(data)
+	if s.claim, err = archive.DecodeClaim(data); err == nil && s.claim.Generation != last.Cluster {
+		err = errcode.New(errcode.Corrupt, "it says generation %d", s.claim.Generation)
+	}
 	return errcode.Wrap(errcode.Corrupt, err, "read %s", last)
 }
 
 // findExport takes the newest export. One that does not read ends the restore:
 // an older one may lack topics, so that is a choice for people.
 func (s *survey) findExport(ctx context.Context, store objstore.Store) error {
-	last, before := "", ""
-	err := list(ctx, store, manifest.PrefixMeta, func(i objstore.Info) error {
-		before, last = last, i.Key
-		return nil
-	})
+	last, before, err := newest(ctx, store, manifest.PrefixMeta, manifest.KindMeta)
 	if err != nil {
 		return err
 	}
-	if last == "" {
+	if last == (manifest.Key{}) {
 		return errcode.New(errcode.NotFound, "archive %s holds no metadata export: its cluster never finished its first start, there is nothing to restore", store.Capabilities().URL)
 	}
-	stored, _, err := objstore.ReadAll(ctx, store, last, maxState)
+	stored, _, err := objstore.ReadAll(ctx, store, last.String(), maxState)
 	if err != nil {
 		return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", last)
 	}
 	if s.export, err = archive.Unpack(stored); err == nil {
 		s.meta, err = raftmeta.ParseExport(s.export)
 	}
-	if err != nil {
-		return errcode.Wrap(errcode.Corrupt, err, "metadata export %s (the one before it is %q)", last, before)
+	if err == nil {
+		if c := s.meta.Cluster(); c.ID != s.claim.ClusterID || c.Generation != last.Cluster || s.meta.Index() != last.Index {
+			err = errcode.New(errcode.Corrupt, "it is of cluster %s, generation %d, index %d, the archive of cluster %s", c.ID, c.Generation, s.meta.Index(), s.claim.ClusterID)
+		}
 	}
-	s.exportKey = last
+	if err != nil {
+		older := "there is no older one"
+		if before != (manifest.Key{}) {
+			older = "the one before it is " + before.String()
+		}
+		return errcode.Wrap(errcode.Corrupt, err, "metadata export %s (%s)", last, older)
+	}
+	s.exportKey = last.String()
 	return nil
 }
 
@@ -171,13 +214,18 @@ func (s *survey) findIncarnations(ctx context.Context, store objstore.Store) err
 		}
 		return nil
 	}
-	for _, prefix := range []string{"wal/", "state/"} {
+	// States first: one that is listed was put after the frames that it covers,
+	// so the list that follows holds them, also while a cluster writes.
+	for _, prefix := range []string{manifest.PrefixState, manifest.PrefixWAL} {
 		if err := list(ctx, store, prefix, note); err != nil {
 			return err
 		}
 	}
 	for _, i := range found {
 		if err := i.read(ctx, store); err != nil {
+			return err
+		}
+		if err := i.complete(); err != nil {
 			return err
 		}
 		s.incarnations = append(s.incarnations, i)
@@ -199,7 +247,11 @@ func (i *incarnation) read(ctx context.Context, store objstore.Store) error {
 		if err != nil {
 			return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", key)
 		}
-		if i.open, err = archive.DecodeOpen(data); err != nil {
+		i.open, err = archive.DecodeOpen(data)
+		if err == nil && (i.open.Node != i.node || i.open.Incarnation != i.id) {
+			err = errcode.New(errcode.Corrupt, "it says incarnation %016x of node %s", i.open.Incarnation, i.open.Node)
+		}
+		if err != nil {
 			return errcode.Wrap(errcode.Corrupt, err, "read %s", key)
 		}
 	}
@@ -211,6 +263,9 @@ func (i *incarnation) read(ctx context.Context, store objstore.Store) error {
 		return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", i.stateKey)
 	}
 	i.state, err = archive.DecodeState(data)
+	if err == nil && manifest.StateKey(i.state.Node, i.state.Incarnation, i.state.LSN) != i.stateKey {
+		err = errcode.New(errcode.Corrupt, "it says LSN %d of node %s, incarnation %016x", i.state.LSN, i.state.Node, i.state.Incarnation)
+	}
 	return errcode.Wrap(errcode.Corrupt, err, "read %s", i.stateKey)
 }
 
