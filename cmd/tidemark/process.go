@@ -37,9 +37,6 @@ func (p *process) run(args []string) int {
 	}()
 	root := newRoot(p)
 	root.SetArgs(args)
-	root.SetIn(p.stdin)
-	root.SetOut(p.stdout)
-	root.SetErr(p.stderr)
 	if err := root.ExecuteContext(ctx); err != nil {
 		return p.report(err)
 	}

@@ -39,7 +39,11 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
 	})
-	// The help and completion commands exist only once cobra has added them.
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	// The completion command keeps the output that is set when it is made. Both
+	// commands exist only once cobra has added them.
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	finish(root)
@@ -112,6 +116,7 @@ func helpOrUnknown(cmd *cobra.Command, args []string) error {
 		return cmd.Help()
 	}
 	like := ""
+	cmd.SuggestionsMinimumDistance = 2
 	if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
 		like = fmt.Sprintf(" (%s?)", names[0])
 	}
