@@ -60,12 +60,28 @@ func Read(fs vfs.FS, dir string) (Identity, error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return Identity{}, errcode.Wrap(errcode.Storage, err, "read %s", path)
 	}
-	var id Identity
-	if err := json.Unmarshal(data, &id); err != nil || id.Format != identityFormat {
-		return Identity{}, errcode.New(errcode.Corrupt, "%s is not the identity of a Tidemark data directory: restore the file, or restore the node from the archive", path)
+	return parse(path, data)
+}
+
+// parse looks at format and version before the fields, whose form a later
+// version may change.
+func parse(path string, data []byte) (id Identity, err error) {
+	var head struct {
+		Format  string `json:"format"`
+		Version int    `json:"version"`
 	}
-	if id.Version != identityVersion {
-		return Identity{}, errcode.New(errcode.UnsupportedVersion, "%s has format version %d, this build knows %d: run the build that wrote it", path, id.Version, identityVersion)
+	const remedy = "restore the file, or restore the node from the archive"
+	if err := json.Unmarshal(data, &head); err != nil || head.Format != identityFormat {
+		return Identity{}, errcode.New(errcode.Corrupt, "%s is not the identity of a Tidemark data directory: %s", path, remedy)
+	}
+	if head.Version != identityVersion {
+		return Identity{}, errcode.New(errcode.UnsupportedVersion, "%s has format version %d, this build knows %d: run the build that wrote it", path, head.Version, identityVersion)
+	}
+	if err := json.Unmarshal(data, &id); err != nil {
+		return Identity{}, errcode.New(errcode.Corrupt, "%s: %w: %s", path, err, remedy)
+	}
+	if id.NodeID == "" || id.Incarnation == 0 {
+		return Identity{}, errcode.New(errcode.Corrupt, "%s names no node or no incarnation: %s", path, remedy)
 	}
 	return id, nil
 }
