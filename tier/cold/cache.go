@@ -57,9 +57,13 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// writeQueue is how many chunks may wait for the disk. Above it a chunk is
-// served and not kept.
-const writeQueue = 32
+const (
+	// writeQueue is how many chunks may wait for the disk. Above it a chunk is
+	// served and not kept.
+	writeQueue = 64
+	// writers is how many are written at once.
+	writers = 4
+)
 
 // Cache reads archived segments. All methods are safe for concurrent use.
 type Cache struct {
@@ -68,13 +72,15 @@ type Cache struct {
 	disk    *disk
 	indexes *indexes
 	metrics *metrics
+	blocks  blocks
 
 	ctx     context.Context // of downloads; ended by Close
 	cancel  context.CancelFunc
 	slots   chan struct{} // capacity Concurrency: a token for each request in flight
 	writes  chan write    // capacity writeQueue
-	stopped chan struct{} // closed when the writer has ended
-	ahead   atomic.Int64  // bytes of read-ahead
+	stopped sync.WaitGroup
+	failing atomic.Bool  // the last chunk could not be written
+	ahead   atomic.Int64 // bytes of read-ahead
 
 	mu struct {
 		sync.Mutex
@@ -84,7 +90,7 @@ type Cache struct {
 	}
 }
 
-// write is a downloaded chunk on its way to disk.
+// write is a downloaded chunk on its way to disk, with a hold on the flight.
 type write struct {
 	id     chunkID
 	n      uint32
@@ -102,12 +108,14 @@ func New(cfg Config) (*Cache, error) {
 	}
 	c := &Cache{
 		cfg: cfg, store: cfg.Store, disk: d, indexes: newIndexes(cfg.IndexBytes),
-		slots: make(chan struct{}, cfg.Concurrency), writes: make(chan write, writeQueue), stopped: make(chan struct{}),
+		slots: make(chan struct{}, cfg.Concurrency), writes: make(chan write, writeQueue),
 	}
 	c.mu.flights = make(map[chunkID]*flight)
 	c.ctx, c.cancel = context.WithCancel(objstore.WithCause(context.Background(), objstore.CauseRead))
 	c.metrics = newMetrics(c, cfg.Registry)
-	go c.writer()
+	for range writers {
+		c.stopped.Go(c.writer)
+	}
 	return c, nil
 }
 
@@ -117,7 +125,7 @@ func (c *Cache) Close() error {
 	c.mu.Lock()
 	if c.mu.closed {
 		c.mu.Unlock()
-		<-c.stopped
+		c.stopped.Wait()
 		return nil
 	}
 	c.mu.closed = true
@@ -125,30 +133,29 @@ func (c *Cache) Close() error {
 	c.cancel()
 	c.mu.running.Wait()
 	close(c.writes)
-	<-c.stopped
+	c.stopped.Wait()
 	c.metrics.close()
 	return nil
 }
 
 // writer brings downloaded chunks to disk, one after the other.
 func (c *Cache) writer() {
-	defer close(c.stopped)
-	failed := false
 	for w := range c.writes {
 		if w.flight.bad.Load() {
-			continue // forgotten already
+			w.flight.release() // forgotten already
+			continue
 		}
 		err := c.disk.put(w.id, w.n, w.flight.data)
 		if err != nil {
 			c.metrics.unkept.Inc()
-			if !failed { // once for a disk that stays full
-				c.cfg.Logger.Warn("archived chunk is not kept on disk", "err", err)
-			}
 		}
-		failed = err != nil
+		if failed := c.failing.Swap(err != nil); err != nil && !failed { // once for a disk that stays full
+			c.cfg.Logger.Warn("archived chunk is not kept on disk", "err", err)
+		}
 		// From here on the file answers for it; until now the flight did, so
 		// that nobody downloads it again in between.
 		c.land(w.id, w.flight)
+		w.flight.release()
 	}
 }
 

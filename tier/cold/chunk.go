@@ -17,7 +17,6 @@ const (
 	chunkHeader = 64
 	chunkMagic  = "TMCHK\x00\x00\x01"
 	chunkExt    = ".chunk"
-	tempPrefix  = "tmp-"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -58,26 +57,26 @@ func encodeChunk(id chunkID, n uint32, data []byte) [chunkHeader]byte {
 	return h
 }
 
-// decodeChunk checks a whole chunk file and returns its data, which alias b.
-func decodeChunk(b []byte, id chunkID, n uint32) ([]byte, error) {
-	if len(b) < chunkHeader || string(b[:8]) != chunkMagic {
-		return nil, errcode.New(errcode.Corrupt, "chunk %s: %d bytes without its header", id.file(), len(b))
+// checkChunk checks a chunk file, of which h is the header and data the rest.
+// The batches in it have checksums of their own, but not over their generation.
+func checkChunk(h, data []byte, id chunkID, n uint32) error {
+	if len(h) != chunkHeader || string(h[:8]) != chunkMagic {
+		return errcode.New(errcode.Corrupt, "chunk %s begins with %d bytes that are not its header", id.file(), len(h))
 	}
-	h, data := b[:chunkHeader], b[chunkHeader:]
 	if want, got := binary.BigEndian.Uint32(h[60:]), crc32.Checksum(h[:60], castagnoli); want != got {
-		return nil, errcode.New(errcode.Corrupt, "chunk %s: header crc32c want %08x, got %08x", id.file(), want, got)
+		return errcode.New(errcode.Corrupt, "chunk %s: header crc32c want %08x, got %08x", id.file(), want, got)
 	}
 	if [20]byte(h[40:60]) != [20]byte{} {
-		return nil, errcode.New(errcode.Corrupt, "chunk %s: reserved bytes of its header are not zero", id.file())
+		return errcode.New(errcode.Corrupt, "chunk %s: reserved bytes of its header are not zero", id.file())
 	}
 	if chunkID(h[8:24]) != id || binary.BigEndian.Uint64(h[24:]) != uint64(n)*ChunkSize {
-		return nil, errcode.New(errcode.Corrupt, "chunk %s holds another chunk", id.file())
+		return errcode.New(errcode.Corrupt, "chunk %s holds another chunk", id.file())
 	}
 	if size := binary.BigEndian.Uint32(h[32:]); int64(size) != int64(len(data)) || size == 0 || size > ChunkSize {
-		return nil, errcode.New(errcode.Corrupt, "chunk %s has %d bytes, its header says %d", id.file(), len(data), size)
+		return errcode.New(errcode.Corrupt, "chunk %s has %d bytes, its header says %d", id.file(), len(data), size)
 	}
 	if want, got := binary.BigEndian.Uint32(h[36:]), crc32.Checksum(data, castagnoli); want != got {
-		return nil, errcode.New(errcode.Corrupt, "chunk %s: crc32c want %08x, got %08x", id.file(), want, got)
+		return errcode.New(errcode.Corrupt, "chunk %s: crc32c want %08x, got %08x", id.file(), want, got)
 	}
-	return data, nil
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"container/list"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +22,8 @@ type disk struct {
 		sync.Mutex
 		slots map[chunkID]*list.Element // of *slot
 		order *list.List                // the one used last is in front
-		bytes int64
+		bytes int64                     // of slots and of what is being written
+		busy  map[chunkID]struct{}      // being written
 	}
 }
 
@@ -36,7 +36,7 @@ type slot struct {
 // openDisk takes over what is in dir. Contents are checked when they are read.
 func openDisk(fs vfs.FS, dir string, limit int64) (*disk, error) {
 	d := &disk{fs: fs, dir: dir, max: limit}
-	d.mu.slots, d.mu.order = make(map[chunkID]*list.Element), list.New()
+	d.mu.slots, d.mu.order, d.mu.busy = make(map[chunkID]*list.Element), list.New(), make(map[chunkID]struct{})
 	if err := fs.MkdirAll(dir, 0o755); err != nil {
 		return nil, errcode.Wrap(errcode.Storage, err, "create cache directory %s", dir)
 	}
@@ -50,10 +50,6 @@ func openDisk(fs vfs.FS, dir string, limit int64) (*disk, error) {
 	}
 	var all []found
 	for _, name := range names {
-		if strings.HasPrefix(name, tempPrefix) {
-			_ = fs.Remove(fs.PathJoin(dir, name)) // half written before a stop; harmless when it stays
-			continue
-		}
 		id, ok := parseFile(name)
 		if !ok {
 			continue // not ours
@@ -82,85 +78,108 @@ func (d *disk) has(id chunkID) bool {
 	return ok
 }
 
-// get reads a chunk into buf, which is replaced when it is too small, and
-// returns the chunk's bytes and the buffer that holds them. A file that does not
-// verify is removed.
-func (d *disk) get(id chunkID, n uint32, buf []byte) (data, used []byte, ok bool) {
+// get reads a chunk into a block of mem and returns it as a flight that has
+// landed, which the caller releases; nil when the chunk is not there. A file that
+// does not verify is removed.
+func (d *disk) get(id chunkID, n uint32, mem *blocks) *flight {
 	d.mu.Lock()
 	e, ok := d.mu.slots[id]
 	if !ok {
 		d.mu.Unlock()
-		return nil, buf, false
+		return nil
 	}
 	s := e.Value.(*slot)
 	s.pins++
 	d.mu.order.MoveToFront(e)
 	d.mu.Unlock()
-	data, buf, err := d.read(s, n, buf)
+	f, err := d.read(s, n, mem)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.pins--
-	if err != nil {
-		if d.mu.slots[id] == e {
-			d.remove(e)
-		}
-		return nil, buf, false
+	if err != nil && d.mu.slots[id] == e {
+		d.remove(e)
 	}
-	return data, buf, true
+	return f
 }
 
-func (d *disk) read(s *slot, n uint32, buf []byte) (data, used []byte, err error) {
-	if s.size < chunkHeader || s.size > chunkHeader+ChunkSize {
-		return nil, buf, errcode.New(errcode.Corrupt, "chunk %s has %d bytes", s.id.file(), s.size)
+func (d *disk) read(s *slot, n uint32, mem *blocks) (*flight, error) {
+	if s.size <= chunkHeader || s.size > chunkHeader+ChunkSize {
+		return nil, errcode.New(errcode.Corrupt, "chunk %s has %d bytes", s.id.file(), s.size)
 	}
 	f, err := d.fs.Open(d.fs.PathJoin(d.dir, s.id.file()))
 	if err != nil {
-		return nil, buf, err
+		return nil, err
 	}
 	defer f.Close()
-	if int64(cap(buf)) < s.size {
-		buf = make([]byte, s.size)
+	h := make([]byte, chunkHeader)
+	if err := readFull(f, h, 0); err != nil {
+		return nil, err
 	}
-	buf = buf[:s.size]
-	if k, err := f.ReadAt(buf, 0); k < len(buf) {
-		if err == nil {
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, buf, err
+	b := mem.get(int(s.size - chunkHeader))
+	err = readFull(f, b.buf, chunkHeader)
+	if err == nil {
+		err = checkChunk(h, b.buf, s.id, n)
 	}
-	data, err = decodeChunk(buf, s.id, n)
-	return data, buf, err
+	if err != nil {
+		b.release()
+		return nil, err
+	}
+	out := &flight{done: landed, data: b.buf, block: b}
+	out.refs.Store(1)
+	return out, nil
 }
 
-// put writes a chunk and lists it. It is called from one goroutine.
-func (d *disk) put(id chunkID, n uint32, data []byte) error {
-	size := int64(chunkHeader + len(data))
-	d.mu.Lock()
-	_, known := d.mu.slots[id]
-	fits := known || d.room(size)
-	d.mu.Unlock()
-	if known {
+// readFull fills p; fewer bytes are a failed read.
+func readFull(f vfs.File, p []byte, pos int64) error {
+	n, err := f.ReadAt(p, pos)
+	if n == len(p) {
 		return nil
 	}
-	if !fits {
-		return errcode.New(errcode.Overloaded, "the cache of %d bytes has no room for a chunk of %d", d.max, size)
+	if err == nil {
+		err = io.ErrUnexpectedEOF
 	}
-	// Written under another name first, so that no reader ever opens half a
-	// file. Nothing is synced: a file that a crash tears does not verify.
-	temp := d.fs.PathJoin(d.dir, tempPrefix+id.file())
-	if err := d.write(temp, id, n, data); err != nil {
-		_ = d.fs.Remove(temp) // the next start removes it otherwise
-		return errcode.Wrap(errcode.Storage, err, "write chunk %s", temp)
+	return err
+}
+
+// put writes a chunk and lists it. It may run for several chunks at once.
+func (d *disk) put(id chunkID, n uint32, data []byte) error {
+	size := int64(chunkHeader + len(data))
+	if ok, err := d.admit(id, size); !ok {
+		return err
+	}
+	// Written where it stays: nobody opens a file that is not listed. Nothing is
+	// synced: what a crash tears does not verify.
+	path := d.fs.PathJoin(d.dir, id.file())
+	err := d.write(path, id, n, data)
+	if err != nil {
+		_ = d.fs.Remove(path) // left behind, it is found by the next start and does not verify
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.fs.Rename(temp, d.fs.PathJoin(d.dir, id.file())); err != nil {
-		_ = d.fs.Remove(temp)
-		return errcode.Wrap(errcode.Storage, err, "rename chunk %s", temp)
+	delete(d.mu.busy, id)
+	if err != nil {
+		d.mu.bytes -= size
+		return errcode.Wrap(errcode.Storage, err, "write chunk %s", path)
 	}
 	d.mu.slots[id] = d.mu.order.PushFront(&slot{id: id, size: size})
-	d.mu.bytes += size
 	return nil
+}
+
+// admit says whether a chunk is to be written, and takes the room for it.
+func (d *disk) admit(id chunkID, size int64) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, known := d.mu.slots[id]
+	_, busy := d.mu.busy[id]
+	if known || busy {
+		return false, nil
+	}
+	if !d.room(size) {
+		return false, errcode.New(errcode.Overloaded, "the cache of %d bytes has no room for a chunk of %d", d.max, size)
+	}
+	d.mu.bytes += size
+	d.mu.busy[id] = struct{}{}
+	return true, nil
 }
 
 func (d *disk) write(path string, id chunkID, n uint32, data []byte) error {

@@ -8,13 +8,37 @@ import (
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
 
-// flight is a download that any number of readers wait for. data and err are
-// set before done is closed and never after.
+// flight is a chunk that is on its way or has arrived, for any number of
+// readers. data, block and err are set before done is closed and never after.
+//
+// data stand in a block, which is held until the last holder of the flight has
+// left: the map of flights, the download until it has handed the chunk on, the
+// writer, and every scan and run that uses it. To take a hold one must have one,
+// or the lock of the map that has.
 type flight struct {
-	done chan struct{}
-	data []byte
-	err  error
-	bad  atomic.Bool // its bytes do not verify: not for the disk
+	done  chan struct{}
+	data  []byte
+	block *block // nil: data are nobody else's
+	err   error
+	bad   atomic.Bool // its bytes do not verify: not for the disk
+	refs  atomic.Int32
+}
+
+// newFlight returns a flight with a number of holders.
+func newFlight(holders int32) *flight {
+	f := &flight{done: make(chan struct{})}
+	f.refs.Store(holders)
+	return f
+}
+
+// landed is done from the beginning.
+var landed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// release takes one holder away; it must not look at data any more.
+func (f *flight) release() {
+	if f.refs.Add(-1) == 0 && f.block != nil {
+		f.block.release()
+	}
 }
 
 // wait returns the downloaded bytes. A caller whose ctx ends leaves; the
@@ -49,7 +73,7 @@ func (s source) length(n uint32) int {
 
 // request returns the flights of the chunks in [from, to) that are not on disk,
 // nil for those that are, and starts those that nobody has started. Adjacent
-// ones share a request.
+// ones share a request. The caller holds each flight and releases it.
 func (c *Cache) request(s source, from, to uint32) ([]*flight, error) {
 	out := make([]*flight, to-from)
 	c.mu.Lock()
@@ -69,6 +93,7 @@ func (c *Cache) request(s source, from, to uint32) ([]*flight, error) {
 		id := idOf(s.key, n)
 		if f := c.mu.flights[id]; f != nil {
 			launch(n)
+			f.refs.Add(1)
 			out[n-from] = f
 			c.metrics.shared.Inc()
 			continue
@@ -77,7 +102,7 @@ func (c *Cache) request(s source, from, to uint32) ([]*flight, error) {
 			launch(n)
 			continue
 		}
-		f := &flight{done: make(chan struct{})}
+		f := newFlight(3) // the map, the download, the caller
 		c.mu.flights[id], out[n-from] = f, f
 		run = append(run, f)
 		if len(run) == maxGet {
@@ -96,10 +121,13 @@ func (c *Cache) download(s source, first uint32, flights []*flight) {
 		size += s.length(first + uint32(i))
 	}
 	pos := int64(first) * ChunkSize
-	buf, err := c.fetch(s.seg, s.key, pos, size)
+	mem, err := c.fetch(s.seg, s.key, pos, size)
 	if err != nil {
 		err = judge(s.seg, pos, err)
+	} else {
+		mem.hold(len(flights) - 1)
 	}
+	at := 0
 	for i, f := range flights {
 		n := first + uint32(i)
 		id := idOf(s.key, n)
@@ -107,16 +135,19 @@ func (c *Cache) download(s source, first uint32, flights []*flight) {
 			f.err = err
 			c.land(id, f)
 			close(f.done)
+			f.release()
 			continue
 		}
-		f.data, buf = buf[:s.length(n):s.length(n)], buf[s.length(n):]
+		f.block, f.data = mem, mem.buf[at:at+s.length(n):at+s.length(n)]
+		at += s.length(n)
 		c.metrics.misses.Inc()
 		close(f.done)
 		select {
-		case c.writes <- write{id, n, f}:
+		case c.writes <- write{id, n, f}: // with the download's hold
 		default: // the disk does not keep up
 			c.metrics.unkept.Inc()
 			c.land(id, f)
+			f.release()
 		}
 	}
 }
@@ -124,9 +155,13 @@ func (c *Cache) download(s source, first uint32, flights []*flight) {
 // land forgets a flight.
 func (c *Cache) land(id chunkID, f *flight) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.flights[id] == f {
+	known := c.mu.flights[id] == f
+	if known {
 		delete(c.mu.flights, id)
+	}
+	c.mu.Unlock()
+	if known {
+		f.release()
 	}
 }
 
@@ -134,11 +169,15 @@ func (c *Cache) land(id chunkID, f *flight) {
 // being written this moment may come back, and is found out again.
 func (c *Cache) forget(id chunkID) {
 	c.mu.Lock()
-	if f := c.mu.flights[id]; f != nil {
+	f := c.mu.flights[id]
+	if f != nil {
 		f.bad.Store(true)
 		delete(c.mu.flights, id)
 	}
 	c.mu.Unlock()
+	if f != nil {
+		f.release()
+	}
 	c.disk.drop(id)
 }
 
@@ -149,42 +188,63 @@ func (c *Cache) direct(s source, pos int64, size int) (*flight, error) {
 	if c.mu.closed {
 		return nil, errcode.New(errcode.Closed, "the cache of archived chunks is closed")
 	}
-	f := &flight{done: make(chan struct{})}
+	f := newFlight(1)
 	c.mu.running.Go(func() {
 		defer close(f.done)
-		if f.data, f.err = c.fetch(s.seg, s.key, pos, size); f.err != nil {
-			f.err = judge(s.seg, pos, f.err)
+		f.err = c.fetchInto(s.seg, s.key, pos, func() []byte {
+			f.data = make([]byte, size)
+			return f.data
+		})
+		if f.err != nil {
+			f.data, f.err = nil, judge(s.seg, pos, f.err)
 		}
 	})
 	return f, nil
 }
 
-// fetch reads exactly size bytes of an object at pos. A failed or short answer
-// is asked for once more: it may have been cut on its way.
-func (c *Cache) fetch(seg *manifest.Segment, key string, pos int64, size int) ([]byte, error) {
+// fetch reads exactly size bytes, at most maxGet chunks, of an object at pos
+// into a block that the caller releases.
+func (c *Cache) fetch(seg *manifest.Segment, key string, pos int64, size int) (*block, error) {
+	var mem *block
+	// Memory that a failed request was given does not go back to the pool: if
+	// the store should still write to it, nobody else reads it.
+	err := c.fetchInto(seg, key, pos, func() []byte {
+		mem = c.blocks.get(size)
+		return mem.buf
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mem, nil
+}
+
+// fetchInto fills a buffer that memory returns with the bytes of an object at
+// pos. A failed or short answer is asked for once more, with other memory: it
+// may have been cut on its way.
+func (c *Cache) fetchInto(seg *manifest.Segment, key string, pos int64, memory func() []byte) error {
 	select {
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
 	case <-c.ctx.Done():
-		return nil, c.ctx.Err()
+		return c.ctx.Err()
 	}
-	buf := make([]byte, size)
 	var err error
 	for range 2 {
+		buf := memory()
 		var n int
-		if n, err = c.get(key, buf, pos); err == nil && n == size {
-			c.metrics.bytes.Add(float64(size))
-			return buf, nil
+		if n, err = c.get(key, buf, pos); err == nil && n == len(buf) {
+			c.metrics.bytes.Add(float64(n))
+			return nil
 		}
 		if c.ctx.Err() != nil {
-			return nil, c.ctx.Err()
+			return c.ctx.Err()
 		}
 		if err == nil {
 			err = errcode.New(errcode.Corrupt, "the object ends after %d bytes, the chain says %d", pos+int64(n), seg.Bytes)
 		}
 		c.metrics.retries.Inc()
 	}
-	return nil, err
+	return err
 }
 
 func (c *Cache) get(key string, buf []byte, pos int64) (int, error) {

@@ -33,9 +33,12 @@ type indexed struct {
 	size  int64
 }
 
+// indexFlight is a fetch that any number of readers wait for. index and err are
+// set before done is closed.
 type indexFlight struct {
-	flight
+	done  chan struct{}
 	index segment.Index
+	err   error
 }
 
 func newIndexes(limit int64) *indexes {
@@ -52,10 +55,12 @@ func (c *Cache) index(ctx context.Context, seg manifest.Segment) (segment.Index,
 	if f == nil {
 		return x, err
 	}
-	if _, err := f.wait(ctx); err != nil {
-		return segment.Index{}, err
+	select {
+	case <-f.done:
+		return f.index, f.err
+	case <-ctx.Done():
+		return segment.Index{}, ctx.Err()
 	}
-	return f.index, nil
 }
 
 // findIndex returns the index, or the flight that brings it.
@@ -78,7 +83,7 @@ func (c *Cache) findIndex(seg *manifest.Segment, key string) (*indexFlight, segm
 	if c.mu.closed {
 		return nil, segment.Index{}, errcode.New(errcode.Closed, "the cache of archived chunks is closed")
 	}
-	f := &indexFlight{flight: flight{done: make(chan struct{})}}
+	f := &indexFlight{done: make(chan struct{})}
 	x.mu.flights[key] = f
 	own := *seg
 	c.mu.running.Go(func() {
@@ -112,7 +117,11 @@ func (c *Cache) fetchIndex(seg *manifest.Segment, key string) (segment.Index, er
 	var err error
 	for range 2 {
 		var b []byte
-		if b, err = c.fetch(seg, key, seg.DataLength, int(seg.Bytes-seg.DataLength)); err != nil {
+		err = c.fetchInto(seg, key, seg.DataLength, func() []byte {
+			b = make([]byte, seg.Bytes-seg.DataLength) // stays in memory as it is
+			return b
+		})
+		if err != nil {
 			return segment.Index{}, judge(seg, seg.DataLength, err)
 		}
 		var x segment.Index

@@ -1,0 +1,240 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tidemark-mq/tidemark/internal/testkit/s3server"
+	"github.com/tidemark-mq/tidemark/segment"
+	"github.com/tidemark-mq/tidemark/tier/cold"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+	"github.com/tidemark-mq/tidemark/tier/objstore/s3"
+)
+
+const (
+	coldRounds = 9
+	getBytes   = 4 << 20 // of one plain range request
+	getsAtOnce = 8
+	runBytes   = 1 << 20 // of one answer to the cold reader
+)
+
+// BenchmarkColdRead is one sequential reader of archived segments, 256 MiB of
+// 16 to 64 MiB, in a real S3 server on this machine. Each round does, with
+// everything in the page cache:
+//
+//	get     plain range requests for all bytes of the objects, 8 at once
+//	cold    cold.Cache with an empty directory: every batch verified, every chunk kept
+//	hot     the same segments from local files, every batch verified
+//	second  cold.Cache again, from its directory
+//
+// and reports cold/get and second/hot: 1 = the cache costs nothing.
+func BenchmarkColdRead(b *testing.B) {
+	st := s3Store(b)
+	var sizes []int64
+	for _, mib := range []int64{64, 16, 48, 32, 64, 32} {
+		sizes = append(sizes, mib<<20)
+	}
+	segs, ratio := makeSegments(b, st, b.TempDir(), sizes)
+	root := b.TempDir()
+	var get, coldRead, hot, second, coldX, secondX series
+	for b.Loop() {
+		for round := range coldRounds + 1 {
+			dir := filepath.Join(root, strconv.Itoa(round))
+			g := rate(segs, func() { plainGets(b, st, segs) })
+			c := openCache(b, st, dir)
+			cr := rate(segs, func() { coldScan(b, c, segs) })
+			closeCache(b, c) // writes what is on its way to disk
+			h := rate(segs, func() { hotScan(b, segs) })
+			c = openCache(b, st, dir)
+			openAll(b, c, segs) // a cache in use has the indexes in memory
+			s := rate(segs, func() { coldScan(b, c, segs) })
+			closeCache(b, c)
+			if err := os.RemoveAll(dir); err != nil { // before its pages are written back
+				b.Fatal(err)
+			}
+			if round == 0 {
+				continue // warms connections, page cache and heap
+			}
+			get.add(g)
+			coldRead.add(cr)
+			hot.add(h)
+			second.add(s)
+			coldX.add(cr / g)
+			secondX.add(s / h)
+		}
+	}
+	get.report(b, "get-MB/s", false)
+	coldRead.report(b, "cold-MB/s", false)
+	hot.report(b, "hot-MB/s", false)
+	second.report(b, "second-MB/s", false)
+	b.ReportMetric(ratio, "zstd-ratio")
+	coldX.report(b, "cold/get", true)
+	secondX.report(b, "second/hot", true)
+}
+
+// s3Store is the store of a node: the S3 backend under its decorators.
+func s3Store(b *testing.B) objstore.Store {
+	srv := s3server.Start(b)
+	backend, err := s3.Open(b.Context(), s3.Options{
+		Bucket: srv.Bucket, Prefix: "bench", Endpoint: srv.Endpoint, Region: srv.Region,
+		AccessKeyID: srv.AccessKey, SecretAccessKey: srv.SecretKey,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	st := objstore.Stack(backend, objstore.StackOptions{})
+	b.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return st
+}
+
+func openCache(b *testing.B, st objstore.Store, dir string) *cold.Cache {
+	c, err := cold.New(cold.Config{FS: vfs.Default, Dir: dir, Store: objstore.For(st, objstore.CauseRead)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+func closeCache(b *testing.B, c *cold.Cache) {
+	if err := c.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func openAll(b *testing.B, c *cold.Cache, segs []archived) {
+	for _, a := range segs {
+		if _, err := c.Open(context.Background(), a.seg); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// plainGets fetches every byte of the objects and looks at none.
+func plainGets(b *testing.B, st objstore.Store, segs []archived) {
+	type piece struct {
+		key string
+		off int64
+	}
+	var pieces []piece
+	for _, a := range segs {
+		for off := int64(0); off < a.seg.Bytes; off += getBytes {
+			pieces = append(pieces, piece{a.seg.Key(), off})
+		}
+	}
+	var at atomic.Int64
+	var wg sync.WaitGroup
+	for range getsAtOnce {
+		wg.Go(func() {
+			buf := make([]byte, getBytes)
+			for {
+				i := at.Add(1) - 1
+				if i >= int64(len(pieces)) {
+					return
+				}
+				if _, err := st.GetRange(context.Background(), pieces[i].key, buf, pieces[i].off); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// coldScan reads every batch of the segments in order, runs of up to 1 MiB, as
+// one reader that goes on from segment to segment.
+func coldScan(b *testing.B, c *cold.Cache, segs []archived) {
+	ctx := context.Background()
+	r, err := c.Open(ctx, segs[0].seg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	scan := r.Batches(segs[0].seg.Base)
+	defer func() { scan.Close() }()
+	for i, a := range segs {
+		if i+1 < len(segs) {
+			scan.Follow(segs[i+1].seg)
+		}
+		next := a.seg.Base
+		for {
+			run, err := scan.Run(ctx, runBytes)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			next = run.Next
+			run.Release()
+		}
+		if next != a.seg.Next {
+			b.Fatalf("the scan of a segment ended at offset %d, want %d", next, a.seg.Next)
+		}
+		if i+1 < len(segs) {
+			if scan, err = scan.Continue(ctx); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+// hotScan reads every batch of the local files in order.
+func hotScan(b *testing.B, segs []archived) {
+	var mem []byte
+	for _, a := range segs {
+		f, err := vfs.Default.Open(a.path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		r, _, err := segment.OpenReader(a.path, f, a.seg.Bytes)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if mem == nil {
+			mem = make([]byte, 1<<20)
+		}
+		scan := r.Scan(a.seg.Base, mem)
+		next := a.seg.Base
+		for {
+			_, h, err := scan.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			next = h.NextOffset()
+		}
+		if err := f.Close(); err != nil {
+			b.Fatal(err)
+		}
+		if next != a.seg.Next {
+			b.Fatalf("the scan of a file ended at offset %d, want %d", next, a.seg.Next)
+		}
+	}
+}
+
+// rate runs work over the segments' bytes and returns MB/s.
+func rate(segs []archived, work func()) float64 {
+	var n int64
+	for _, a := range segs {
+		n += a.seg.Bytes
+	}
+	begin := time.Now()
+	work()
+	return float64(n) / 1e6 / time.Since(begin).Seconds()
+}

@@ -1,0 +1,22 @@
+package bench
+
+import (
+	"slices"
+	"testing"
+)
+
+// series collects one measurement of each round.
+type series struct{ v []float64 }
+
+func (s *series) add(x float64) { s.v = append(s.v, x) }
+
+// report gives the median, and with spread also the lowest and highest value.
+func (s *series) report(b *testing.B, unit string, spread bool) {
+	b.Helper()
+	v := slices.Sorted(slices.Values(s.v))
+	b.ReportMetric(v[len(v)/2], unit)
+	if spread {
+		b.ReportMetric(v[0], unit+"-min")
+		b.ReportMetric(v[len(v)-1], unit+"-max")
+	}
+}

@@ -1,0 +1,173 @@
+package cold
+
+import (
+	"context"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+)
+
+// maxWindow is how many chunks one sequential reader has ahead at most: 32 MiB,
+// which are eight of the largest requests.
+const maxWindow = 32
+
+// ahead brings the chunks of one object to one sequential reader. It reads ahead
+// more and more while the reader goes on, and into the object that follows.
+type ahead struct {
+	cache  *Cache
+	seg    manifest.Segment
+	key    string
+	window int                // chunks
+	held   map[uint32]*flight // requested and not passed yet; nil: on disk
+	cur    *flight            // the reader is in it; nil: in none
+	at     uint32             // number of cur
+	then   *ahead             // of the segment that follows; nil: not known
+}
+
+func newAhead(c *Cache, seg manifest.Segment, key string) *ahead {
+	return &ahead{cache: c, seg: seg, key: key, window: 1, held: make(map[uint32]*flight)}
+}
+
+func (a *ahead) source() source { return source{&a.seg, a.key} }
+
+// chunk returns chunk n, which is held until another one is asked for, and keeps
+// the window behind it filled.
+func (a *ahead) chunk(ctx context.Context, n uint32) (*flight, error) {
+	if a.cur != nil && a.at == n {
+		return a.cur, nil
+	}
+	if err := a.fill(n, a.window); err != nil {
+		return nil, err
+	}
+	f := a.held[n]
+	if f == nil {
+		var err error
+		if f, err = a.kept(n); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := f.wait(ctx); err != nil {
+		if ctx.Err() == nil {
+			a.drop(n) // the next call asks again
+		}
+		return nil, err
+	}
+	a.pass(n, f)
+	return f, nil
+}
+
+// kept returns a chunk that was on disk when it was requested. One that was
+// evicted since or does not verify is a miss after all.
+func (a *ahead) kept(n uint32) (*flight, error) {
+	c, id := a.cache, idOf(a.key, n)
+	f := c.disk.get(id, n, &c.blocks)
+	if f != nil && len(f.data) == a.source().length(n) {
+		c.metrics.hits.Inc()
+		a.held[n] = f
+		return f, nil
+	}
+	if f != nil {
+		f.release()
+		c.disk.drop(id)
+	}
+	flights, err := c.request(a.source(), n, n+1)
+	if err != nil {
+		return nil, err
+	}
+	if f = flights[0]; f == nil {
+		return nil, errcode.New(errcode.Overloaded, "chunk %d of %s came back and went again: the cache is too small for its readers", n, a.key)
+	}
+	a.held[n] = f
+	return f, nil
+}
+
+// pass makes f, chunk n, the current one and widens the window.
+func (a *ahead) pass(n uint32, f *flight) {
+	a.leave()
+	f.refs.Add(1)
+	a.cur, a.at = f, n
+	for k := range a.held {
+		if k <= n {
+			a.drop(k)
+		}
+	}
+	a.window = min(2*a.window, maxWindow)
+}
+
+// leave lets the current chunk go.
+func (a *ahead) leave() {
+	if a.cur != nil {
+		a.cur.release()
+		a.cur = nil
+	}
+}
+
+// fill requests chunk n and what the window wants behind it, a whole request at
+// a time once the window is that large.
+func (a *ahead) fill(n uint32, window int) error {
+	c := a.cache
+	end := uint32((a.seg.DataLength + ChunkSize - 1) / ChunkSize)
+	have := n
+	for _, ok := a.held[have]; ok; _, ok = a.held[have] {
+		have++
+	}
+	if int(have-n) > max(window/2, window-maxGet) {
+		return nil
+	}
+	to := min(end, n+uint32(window))
+	full := c.ahead.Load() >= c.cfg.AheadBytes
+	if have == n && full {
+		to = n + 1 // what is needed now is always asked for
+	}
+	if have == n || have < to && !full {
+		flights, err := c.request(a.source(), have, to)
+		if err != nil {
+			return err
+		}
+		for i, f := range flights {
+			a.held[have+uint32(i)] = f
+			c.ahead.Add(ChunkSize)
+		}
+	}
+	rest := int(n) + window - int(end)
+	if a.then == nil || rest <= 0 || full {
+		return nil
+	}
+	if len(a.then.held) == 0 {
+		// Only begun here, so that it is in memory when the reader gets there;
+		// what is wrong with it the reader hears then.
+		_, _, _ = c.findIndex(&a.then.seg, a.then.key)
+	}
+	return a.then.fill(0, rest)
+}
+
+// drop gives chunk n of the window back.
+func (a *ahead) drop(n uint32) {
+	f, ok := a.held[n]
+	if !ok {
+		return
+	}
+	a.cache.ahead.Add(-ChunkSize)
+	delete(a.held, n)
+	if f != nil {
+		f.release()
+	}
+}
+
+// forget takes chunk n, whose content is wrong, out of the window and the cache.
+func (a *ahead) forget(n uint32) {
+	a.drop(n)
+	a.cache.forget(idOf(a.key, n))
+}
+
+// close gives everything back. Downloads that run go on, into the cache.
+func (a *ahead) close() {
+	a.leave()
+	for n := range a.held {
+		a.drop(n)
+	}
+	if a.then != nil {
+		a.then.close()
+		a.then = nil
+	}
+}
