@@ -168,13 +168,14 @@ func TestRefusedPartitionKeepsTheLog(t *testing.T) {
 	}
 	r.flush(0)
 	r.checkpoint()
+	first, err := groups.settle(r.engine, pid(0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, v := range values[20:] {
 		if _, err := r.produce(0, v); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if _, err := groups.settle(r.engine, pid(0), 0); err != nil {
-		t.Fatal(err)
 	}
 	if err := r.log.WaitDurable(context.Background(), r.log.NextLSN()-1); err != nil {
 		t.Fatal(err)
@@ -201,6 +202,9 @@ func TestRefusedPartitionKeepsTheLog(t *testing.T) {
 	}
 	if err := r.engine.Release(context.Background(), r.log.NextLSN()); err != nil {
 		t.Fatal(err)
+	}
+	if got := r.needed(); got > first {
+		t.Fatalf("the log may forget LSN %d, it has entries from %d on", got-1, first)
 	}
 	r.close()
 

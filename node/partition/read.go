@@ -200,8 +200,8 @@ func (s source) readRun(from int64, maxBytes int, buf *Buffer) ([][]byte, error)
 }
 
 func (p *Partition) readArchive(ctx context.Context, from int64, maxBytes int) ([][]byte, error) {
-	if from = p.afterGap(from); from >= p.HighWatermark() {
-		return nil, nil // a generation begins here, and nothing was written in it
+	if next := p.afterGap(from); next != from {
+		return p.Read(ctx, next, maxBytes, nil) // nothing, when that generation has no records yet
 	}
 	if p.e.opts.Archive == nil {
 		return nil, errcode.New(errcode.Corrupt, "partition %s: offset %d is below the high watermark %d and in no local file: restore the node from the archive", p.ID, from, p.HighWatermark())
