@@ -85,8 +85,6 @@ func TestLinksLeadSomewhere(t *testing.T) {
 // there must leave the list, or its loss would not be seen.
 var owed = []string{
 	"docs/benchmarks.md",
-	"docs/formats/shipped-wal.md", // node/archive: shipped WAL, claims, OPEN and FENCE, state objects
-	"docs/operations.md",
 	"tidemark wal", // the advice of wal's damage error
 }
 
