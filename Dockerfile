@@ -2,7 +2,7 @@
 # package manager, no root.
 #
 #   docker build --build-arg VERSION=$(git describe --tags --always) -t tidemark .
-#   docker run -p 7942:7942 -v tidemark:/var/lib/tidemark tidemark
+#   docker run -p 7942:7942 -v tidemark:/var/lib/tidemark -e TIDEMARK_ADMIN_PASSWORD=... tidemark
 
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
 WORKDIR /src

@@ -114,7 +114,7 @@ func printListing(p *process, l *bucket.Listing) error {
 			case topic.Deleted:
 				status = "deleted"
 			}
-			t.row(topic.ID.String(), c.ID.Partition, fmt.Sprintf("%d..%d", c.Start, c.End), c.Totals.Segments, c.Totals.Records, formatBytes(int64(c.Totals.Bytes)), c.Generation, status)
+			t.row(topic.ID.String(), c.ID.Partition, fmt.Sprintf("%d..%d", c.Start, c.End), c.Totals.Segments, c.Totals.Records, formatBytes(c.Totals.Bytes), c.Generation, status)
 		}
 	}
 	if err := t.print(p.stdout); err != nil {
@@ -291,7 +291,7 @@ func printVerification(p *process, v *verification) error {
 	}
 	s := v.Summary
 	_, err := fmt.Fprintf(p.stdout, "%d topics, %d partitions, %d chain entries, %d segments with %s; %d WAL objects with %s, %d states; checksums of %s; %d problems, %d notes\n",
-		s.Topics, s.Partitions, s.Entries, s.Segments.Segments, formatBytes(int64(s.Segments.Bytes)),
+		s.Topics, s.Partitions, s.Entries, s.Segments.Segments, formatBytes(s.Segments.Bytes),
 		s.WALObjects, formatBytes(s.WALBytes), s.States, formatBytes(s.Deep), s.Problems, s.Notes)
 	return err
 }

@@ -36,14 +36,17 @@ func (l *lines) line(i int) []byte {
 	return l.body[start : l.ends[i]-1]
 }
 
-// intake collects lines while a batch is under way: whoever sends takes what is
-// there. So a slow source waits for nothing, and a fast one fills its batches.
+// intake collects lines while a batch is under way. A batch goes out when it is
+// full, and when the source makes it wait: a slow source waits for nothing, a
+// fast one fills its batches.
 type intake struct {
 	records int
 	mu      struct {
 		sync.Mutex
 		changed *sync.Cond
 		next    lines
+		waiting bool  // the next line is not there yet
+		full    bool  // the next line is there and has no room
 		err     error // io.EOF: the input has ended
 		stopped bool
 	}
@@ -61,6 +64,9 @@ func (in *intake) read(r io.Reader) {
 	br := bufio.NewReaderSize(r, 256<<10)
 	var long []byte // what came of a line that is longer than the buffer
 	for number := 1; ; {
+		if ahead, _ := br.Peek(br.Buffered()); bytes.IndexByte(ahead, '\n') < 0 {
+			in.wait()
+		}
 		part, err := br.ReadSlice('\n')
 		line := part
 		if len(long) > 0 || errors.Is(err, bufio.ErrBufferFull) {
@@ -86,13 +92,24 @@ func (in *intake) read(r io.Reader) {
 	}
 }
 
+// wait says that the reader is about to wait for its source.
+func (in *intake) wait() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.mu.waiting = true
+	in.mu.changed.Broadcast()
+}
+
 // add waits until there is room for the line; false: nobody takes lines any
 // more.
 func (in *intake) add(line []byte, number int) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	next := &in.mu.next
+	in.mu.waiting = false
 	for !in.mu.stopped && next.count() > 0 && (next.count() >= in.records || len(next.body)+len(line)+1 > maxBatchBytes) {
+		in.mu.full = true
+		in.mu.changed.Broadcast()
 		in.mu.changed.Wait()
 	}
 	if in.mu.stopped {
@@ -101,7 +118,6 @@ func (in *intake) add(line []byte, number int) bool {
 	next.body = append(append(next.body, line...), '\n')
 	next.ends = append(next.ends, len(next.body))
 	next.numbers = append(next.numbers, number)
-	in.mu.changed.Broadcast()
 	return true
 }
 
@@ -125,7 +141,7 @@ func (in *intake) stop() {
 func (in *intake) take(b *lines) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	for !in.mu.stopped && in.mu.next.count() == 0 && in.mu.err == nil {
+	for !in.mu.stopped && in.mu.err == nil && (in.mu.next.count() == 0 || !in.mu.waiting && !in.mu.full) {
 		in.mu.changed.Wait()
 	}
 	switch {
@@ -135,7 +151,7 @@ func (in *intake) take(b *lines) error {
 		return in.mu.err
 	}
 	b.reset()
-	*b, in.mu.next = in.mu.next, *b
+	*b, in.mu.next, in.mu.full = in.mu.next, *b, false
 	in.mu.changed.Broadcast()
 	return nil
 }

@@ -72,6 +72,17 @@ func TestIntakeLines(t *testing.T) {
 	}
 }
 
+// Proves that input which is there at once goes out in full batches: how it is
+// cut does not depend on who is faster.
+func TestIntakeFullBatches(t *testing.T) {
+	for range 50 {
+		batches, _, err := collect(t, 100, strings.NewReader(strings.Repeat("1\n", 250)))
+		if !errors.Is(err, io.EOF) || len(batches) != 3 || len(batches[0]) != 100 || len(batches[1]) != 100 {
+			t.Fatalf("%d batches, %v", len(batches), err)
+		}
+	}
+}
+
 // Proves the bounds in bytes: a batch stays within 16 MiB, a longer line is
 // refused by number, and what came before it still goes out.
 func TestIntakeBounds(t *testing.T) {
@@ -116,14 +127,19 @@ func TestIntakeSlowSourceAndStop(t *testing.T) {
 				t.Fatalf("%q: %v", b.body, err)
 			}
 		}
-		go io.WriteString(w, "4\n5\n6\n") // 5 waits for room
+		written := make(chan error, 1)
+		go func() {
+			_, err := io.WriteString(w, "4\n5\n6\n") // 5 waits for room
+			written <- err
+		}()
 		synctest.Wait()
 		in.stop()
 		<-done
 		if err := in.take(&b); !errcode.Is(err, errcode.Canceled) {
 			t.Errorf("after stop: %v", err)
 		}
-		w.Close()
 		r.Close()
+		<-written // taken by the buffer, or refused by the closed pipe
+		w.Close()
 	})
 }
