@@ -3,7 +3,6 @@ package partition
 import (
 	"encoding/binary"
 	"sync"
-	"testing"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/node/frame"
@@ -84,7 +83,7 @@ func (g *tally) config(change func(*Options)) rigConfig {
 }
 
 // has fails unless 0 to n-1 are settled in p.
-func (g *tally) has(t testing.TB, p broker.PartitionID, n uint64) {
+func (g *tally) has(t tb, p broker.PartitionID, n uint64) {
 	t.Helper()
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -164,7 +164,7 @@ func TestOldCheckpointBesideNewerFiles(t *testing.T) {
 	}
 }
 
-func copyTree(t testing.TB, fs vfs.FS, from, to string) {
+func copyTree(t tb, fs vfs.FS, from, to string) {
 	t.Helper()
 	if _, err := vfs.Clone(fs, fs, from, to); err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -19,9 +18,18 @@ import (
 
 const testIncarnation = 77
 
+// tb is what helpers need of a test; *rapid.T has it too.
+type tb interface {
+	Helper()
+	Error(args ...any)
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // rig is an engine with its log and local state on one file system.
 type rig struct {
-	t      testing.TB
+	t      tb
 	fs     vfs.FS
 	opts   Options
 	engine *Engine
@@ -55,12 +63,12 @@ type rigConfig struct {
 }
 
 // open starts an engine on what the file system holds.
-func open(t testing.TB, fs vfs.FS, change func(*Options)) *rig {
+func open(t tb, fs vfs.FS, change func(*Options)) *rig {
 	t.Helper()
 	return openWith(t, fs, rigConfig{change: change})
 }
 
-func openWith(t testing.TB, fs vfs.FS, c rigConfig) *rig {
+func openWith(t tb, fs vfs.FS, c rigConfig) *rig {
 	t.Helper()
 	r, err := tryOpenWith(t, fs, c)
 	if err != nil {
@@ -69,12 +77,12 @@ func openWith(t testing.TB, fs vfs.FS, c rigConfig) *rig {
 	return r
 }
 
-func tryOpen(t testing.TB, fs vfs.FS, change func(*Options)) (*rig, error) {
+func tryOpen(t tb, fs vfs.FS, change func(*Options)) (*rig, error) {
 	t.Helper()
 	return tryOpenWith(t, fs, rigConfig{change: change})
 }
 
-func tryOpenWith(t testing.TB, fs vfs.FS, c rigConfig) (_ *rig, err error) {
+func tryOpenWith(t tb, fs vfs.FS, c rigConfig) (_ *rig, err error) {
 	t.Helper()
 	r := &rig{t: t, fs: fs}
 	for _, dir := range []string{"data/wal", "data/state"} {
@@ -165,7 +173,7 @@ func (r *rig) close() {
 	}
 }
 
-func encode(t testing.TB, values ...string) Batch {
+func encode(t tb, values ...string) Batch {
 	t.Helper()
 	recs := make([]broker.Record, len(values))
 	for i, v := range values {
@@ -297,7 +305,7 @@ func wants(n int) (values []string, want []string) {
 }
 
 // within polls until ok, for at most 20 seconds.
-func within(t testing.TB, what string, ok func() bool) {
+func within(t tb, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); <-time.After(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -306,7 +314,7 @@ func within(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-func equal(t testing.TB, got, want []string) {
+func equal(t tb, got, want []string) {
 	t.Helper()
 	if len(got) != len(want) {
 		t.Fatalf("%d records, want %d", len(got), len(want))
