@@ -73,6 +73,7 @@ func TestPositionsAreCutAtTheRecords(t *testing.T) {
 	wr.records(w.id(0), 1, 0, 5)
 	wr.ack(w.id(0), 1, 0, 20)
 	wr.ack(w.id(0), 1, 40, 10)
+	wr.ack(w.id(0), 1, 1<<40, 10) // also what the gap of the restore would not cover
 	wr.ship()
 	dir, _ := w.restore()
 	g := group(t, w.entries(dir)[w.id(0)])
