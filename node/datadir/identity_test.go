@@ -26,7 +26,7 @@ func write(t testing.TB, fs vfs.FS, name string, data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.Write(data)
+	_, err = f.Write(bytes.Clone(data)) // the file system may change what it is given
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
