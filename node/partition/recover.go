@@ -50,8 +50,11 @@ func (e *Engine) Load(entries []state.Entry) error {
 	for i := range entries {
 		entry := &entries[i]
 		p := e.newPartition(entry.ID, entry.Partition)
-		if err := segment.MakeDir(e.opts.FS, e.opts.Dir, p.dir); err != nil {
-			return err
+		// It was made durable before the local state named the partition.
+		if _, err := e.opts.FS.Stat(p.dir); err != nil {
+			if err := segment.MakeDir(e.opts.FS, e.opts.Dir, p.dir); err != nil {
+				return err
+			}
 		}
 		if err := p.openFiles(entry); err != nil {
 			p.refuse(err)

@@ -59,7 +59,8 @@ type rigConfig struct {
 	log     func(Log) Log                         // stands between engine and log
 	onGroup func(g frame.Group, lsn uint64) error // replayed group entries
 	loaded  func(entries []state.Entry)           // the local state at the start
-	idle    bool                                  // do not start the engine
+	wal     func(*wal.Options)
+	idle    bool // do not start the engine
 }
 
 // open starts an engine on what the file system holds.
@@ -131,10 +132,14 @@ func tryOpenWith(t tb, fs vfs.FS, c rigConfig) (_ *rig, err error) {
 	if onGroup == nil {
 		onGroup = func(frame.Group, uint64) error { return nil }
 	}
-	r.log, _, err = wal.Open(wal.Options{
+	o := wal.Options{
 		FS: fs, Dir: "data/wal", Incarnation: testIncarnation, FileSize: r.fileSize(),
 		KnownDurable: marks.Durable, NextNeeded: marks.Needed, Holds: map[string]uint64{holdName: marks.Needed},
-	}, func(f wal.Frame) error { return r.engine.Replay(f, onGroup) })
+	}
+	if c.wal != nil {
+		c.wal(&o)
+	}
+	r.log, _, err = wal.Open(o, func(f wal.Frame) error { return r.engine.Replay(f, onGroup) })
 	if err != nil {
 		return nil, err
 	}
