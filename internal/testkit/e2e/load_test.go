@@ -29,6 +29,7 @@ const (
 	consumeMost = 40
 	requestMax  = 15 * time.Second
 	consumeWait = 300 * time.Millisecond
+	produceWait = 3 * time.Second // the archive may be down, and there are few producers
 )
 
 // load is clients at work on one node, until stop.
@@ -169,7 +170,7 @@ func (p *producer) one(rec broker.Record) {
 	ctx, cancel := context.WithTimeout(p.load.ctx, requestMax)
 	defer cancel()
 	sent := h.Now()
-	got, err := p.load.node.Produce(ctx, topic, rec, client.ProduceOptions{Ack: ack})
+	got, err := p.load.node.Produce(ctx, topic, rec, client.ProduceOptions{Ack: ack, Wait: produceWait})
 	out := history.Produce{
 		Record: identity(rec.Key, rec.Value), Sent: sent, Answered: history.Never,
 		Place: history.Place{Partition: history.AnyPartition, Offset: history.Nowhere},
@@ -202,7 +203,7 @@ func (p *producer) batch(records []broker.Record) {
 	ctx, cancel := context.WithTimeout(p.load.ctx, requestMax)
 	defer cancel()
 	sent := h.Now()
-	got, err := p.load.node.ProduceBatch(ctx, topic, records, client.ProduceOptions{Ack: ack})
+	got, err := p.load.node.ProduceBatch(ctx, topic, records, client.ProduceOptions{Ack: ack, Wait: produceWait})
 	answered, lvl := h.Now(), level(ack)
 	if err != nil {
 		p.load.refused("produce a batch", err)

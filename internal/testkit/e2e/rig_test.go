@@ -61,11 +61,18 @@ func newRig(t *testing.T, archive string, env, flags []string) *rig {
 			return
 		}
 		if t.Failed() {
-			t.Logf("the broker's last words:\n%s", r.node.Stderr())
+			t.Logf("the broker's last words:\n%s", lastLines(r.node.Stderr()))
 		}
 		r.node.Kill()
 	})
 	return r
+}
+
+// lastLines is the end of a log.
+func lastLines(text string) string {
+	const most = 40
+	lines := strings.Split(text, "\n")
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }
 
 // fileArchive is an archive in a directory of the test's.
@@ -196,12 +203,14 @@ func identity(key, value []byte) history.Record {
 // eventually asks until ok says yes; it fails the test with what was last said.
 func eventually(t *testing.T, limit time.Duration, what string, ok func() (done bool, now string)) {
 	t.Helper()
+	began := time.Now()
 	timeout := time.After(limit)
 	poll := time.NewTicker(pollGap)
 	defer poll.Stop()
 	for {
 		done, now := ok()
 		if done {
+			t.Logf("%s: after %s", what, time.Since(began).Round(time.Millisecond))
 			return
 		}
 		select {
