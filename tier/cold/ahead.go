@@ -60,7 +60,7 @@ func (a *ahead) chunk(ctx context.Context, n uint32) (*flight, error) {
 // evicted since or does not verify is a miss after all.
 func (a *ahead) kept(n uint32) (*flight, error) {
 	c, id := a.cache, idOf(a.key, n)
-	f := c.disk.get(id, n, &c.blocks)
+	f := c.disk.get(id, &c.blocks)
 	if f != nil && len(f.data) == a.source().length(n) {
 		c.metrics.hits.Inc()
 		a.held[n] = f
@@ -118,6 +118,11 @@ func (a *ahead) fill(n uint32, window int) error {
 	full := c.ahead.Load() >= c.cfg.AheadBytes
 	if have == n && full {
 		to = n + 1 // what is needed now is always asked for
+	}
+	for k := have; k < to; k++ {
+		if _, ok := a.held[k]; ok {
+			to = k // a bad chunk was thrown away before it
+		}
 	}
 	if have == n || have < to && !full {
 		flights, err := c.request(a.source(), have, to)

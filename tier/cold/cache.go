@@ -3,6 +3,7 @@ package cold
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,9 +59,9 @@ func setDefault[T comparable](v *T, d T) {
 }
 
 const (
-	// writeQueue is how many chunks may wait for the disk. Above it a chunk is
-	// served and not kept.
-	writeQueue = 64
+	// writeQueue is how many downloads may wait for the disk. Above it chunks
+	// are served and not kept.
+	writeQueue = 16
 	// writers is how many are written at once.
 	writers = 4
 )
@@ -90,11 +91,10 @@ type Cache struct {
 	}
 }
 
-// write is a downloaded chunk on its way to disk, with a hold on the flight.
+// write is the chunks of one download on their way to disk, with a hold on each.
 type write struct {
-	id     chunkID
-	n      uint32
-	flight *flight
+	first   chunkID
+	flights []*flight
 }
 
 // New opens the cache with what its directory holds.
@@ -138,28 +138,34 @@ func (c *Cache) Close() error {
 	return nil
 }
 
-// writer brings downloaded chunks to disk, one after the other.
+// writer brings downloads to disk, one after the other.
 func (c *Cache) writer() {
 	for w := range c.writes {
-		if w.flight.bad.Load() {
-			w.flight.release() // forgotten already
+		if slices.ContainsFunc(w.flights, func(f *flight) bool { return f.bad.Load() }) {
+			c.wrote(w) // not what it should be: somebody fetches it again
 			continue
 		}
-		err := c.disk.put(w.id, w.n, w.flight.data)
+		err := c.disk.put(w.first, w.flights)
 		if err != nil {
-			c.metrics.unkept.Inc()
+			c.metrics.unkept.Add(float64(len(w.flights)))
 		}
 		if failed := c.failing.Swap(err != nil); err != nil && !failed { // once for a disk that stays full
-			c.cfg.Logger.Warn("archived chunk is not kept on disk", "err", err)
+			c.cfg.Logger.Warn("archived chunks are not kept on disk", "err", err)
 		}
-		// From here on the file answers for it; until now the flight did, so
-		// that nobody downloads it again in between.
-		c.land(w.id, w.flight)
-		w.flight.release()
+		c.wrote(w)
 	}
 }
 
-// Usage returns the number of chunk files and their bytes.
+// wrote forgets a download that is done. From here on the file answers for its
+// chunks; until now the flights did, so that nobody downloads them in between.
+func (c *Cache) wrote(w write) {
+	for i, f := range w.flights {
+		c.land(w.first.plus(i), f)
+		f.release()
+	}
+}
+
+// Usage returns the number of chunks on disk and the bytes of their files.
 func (c *Cache) Usage() (chunks int, bytes int64) { return c.disk.usage() }
 
 // Open returns a reader of the segment. It fetches the index, with one request,

@@ -22,61 +22,86 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // chunkID names one chunk of one object.
-type chunkID [16]byte
-
-func idOf(key string, n uint32) chunkID {
-	b := make([]byte, 0, len(key)+5)
-	b = append(b, key...)
-	b = append(b, 0)
-	b = binary.BigEndian.AppendUint32(b, n)
-	sum := sha256.Sum256(b)
-	return chunkID(sum[:16])
+type chunkID struct {
+	object [12]byte // of the key's SHA-256
+	n      uint32
 }
 
-func (id chunkID) file() string { return hex.EncodeToString(id[:]) + chunkExt }
+func idOf(key string, n uint32) chunkID {
+	sum := sha256.Sum256([]byte(key))
+	return chunkID{[12]byte(sum[:12]), n}
+}
+
+// plus is the id of the chunk that comes i later in the object.
+func (id chunkID) plus(i int) chunkID {
+	id.n += uint32(i)
+	return id
+}
+
+// file is the name of the chunk file that begins with this chunk.
+func (id chunkID) file() string {
+	return hex.EncodeToString(binary.BigEndian.AppendUint32(id.object[:], id.n)) + chunkExt
+}
 
 // parseFile reads the name that file writes.
 func parseFile(name string) (id chunkID, ok bool) {
 	digits, ok := strings.CutSuffix(name, chunkExt)
-	if !ok || len(digits) != 2*len(id) || strings.ToLower(digits) != digits {
+	if !ok || len(digits) != 32 || strings.ToLower(digits) != digits {
 		return id, false
 	}
-	_, err := hex.Decode(id[:], []byte(digits))
-	return id, err == nil
+	b, err := hex.DecodeString(digits)
+	if err != nil {
+		return id, false
+	}
+	return chunkID{[12]byte(b), binary.BigEndian.Uint32(b[12:])}, true
 }
 
-// encodeChunk returns the header that stands before data in its file.
-func encodeChunk(id chunkID, n uint32, data []byte) [chunkHeader]byte {
-	var h [chunkHeader]byte
-	copy(h[:], chunkMagic)
-	copy(h[8:], id[:])
-	binary.BigEndian.PutUint64(h[24:], uint64(n)*ChunkSize)
-	binary.BigEndian.PutUint32(h[32:], uint32(len(data)))
-	binary.BigEndian.PutUint32(h[36:], crc32.Checksum(data, castagnoli))
-	binary.BigEndian.PutUint32(h[60:], crc32.Checksum(h[:60], castagnoli))
-	return h
+// chunksIn is how many chunks size bytes are.
+func chunksIn(size int64) int { return int((size + ChunkSize - 1) / ChunkSize) }
+
+// fileHeader stands before the data of a chunk file.
+type fileHeader struct {
+	first chunkID
+	size  int64          // of the data, at most maxGet chunks
+	sums  [maxGet]uint32 // CRC-32C of each chunk
 }
 
-// checkChunk checks a chunk file, of which h is the header and data the rest.
-// The batches in it have checksums of their own, but not over their generation.
-func checkChunk(h, data []byte, id chunkID, n uint32) error {
-	if len(h) != chunkHeader || string(h[:8]) != chunkMagic {
-		return errcode.New(errcode.Corrupt, "chunk %s begins with %d bytes that are not its header", id.file(), len(h))
+func (h *fileHeader) encode() [chunkHeader]byte {
+	var b [chunkHeader]byte
+	copy(b[:], chunkMagic)
+	copy(b[8:], h.first.object[:])
+	binary.BigEndian.PutUint32(b[20:], h.first.n)
+	binary.BigEndian.PutUint32(b[24:], uint32(h.size))
+	for i, sum := range h.sums {
+		binary.BigEndian.PutUint32(b[28+4*i:], sum)
 	}
-	if want, got := binary.BigEndian.Uint32(h[60:]), crc32.Checksum(h[:60], castagnoli); want != got {
-		return errcode.New(errcode.Corrupt, "chunk %s: header crc32c want %08x, got %08x", id.file(), want, got)
+	binary.BigEndian.PutUint32(b[60:], crc32.Checksum(b[:60], castagnoli))
+	return b
+}
+
+// parseHeader checks the header of the file that begins with chunk first and
+// has size bytes of data. The data have to be checked with its sums.
+func parseHeader(b []byte, first chunkID, size int64) (fileHeader, error) {
+	if len(b) != chunkHeader || string(b[:8]) != chunkMagic {
+		return fileHeader{}, errcode.New(errcode.Corrupt, "chunk file %s begins with %d bytes that are not its header", first.file(), len(b))
 	}
-	if [20]byte(h[40:60]) != [20]byte{} {
-		return errcode.New(errcode.Corrupt, "chunk %s: reserved bytes of its header are not zero", id.file())
+	if want, got := binary.BigEndian.Uint32(b[60:]), crc32.Checksum(b[:60], castagnoli); want != got {
+		return fileHeader{}, errcode.New(errcode.Corrupt, "chunk file %s: header crc32c want %08x, got %08x", first.file(), want, got)
 	}
-	if chunkID(h[8:24]) != id || binary.BigEndian.Uint64(h[24:]) != uint64(n)*ChunkSize {
-		return errcode.New(errcode.Corrupt, "chunk %s holds another chunk", id.file())
+	h := fileHeader{first: chunkID{[12]byte(b[8:20]), binary.BigEndian.Uint32(b[20:])}, size: int64(binary.BigEndian.Uint32(b[24:]))}
+	for i := range h.sums {
+		h.sums[i] = binary.BigEndian.Uint32(b[28+4*i:])
+		if h.sums[i] != 0 && i >= chunksIn(h.size) {
+			return fileHeader{}, errcode.New(errcode.Corrupt, "chunk file %s: its header has a sum for a chunk that is not there", first.file())
+		}
 	}
-	if size := binary.BigEndian.Uint32(h[32:]); int64(size) != int64(len(data)) || size == 0 || size > ChunkSize {
-		return errcode.New(errcode.Corrupt, "chunk %s has %d bytes, its header says %d", id.file(), len(data), size)
+	switch {
+	case [16]byte(b[44:60]) != [16]byte{}:
+		return fileHeader{}, errcode.New(errcode.Corrupt, "chunk file %s: reserved bytes of its header are not zero", first.file())
+	case h.first != first:
+		return fileHeader{}, errcode.New(errcode.Corrupt, "chunk file %s holds other chunks, from %s on", first.file(), h.first.file())
+	case h.size != size || size <= 0 || size > maxGet*ChunkSize:
+		return fileHeader{}, errcode.New(errcode.Corrupt, "chunk file %s has %d bytes of data, its header says %d", first.file(), size, h.size)
 	}
-	if want, got := binary.BigEndian.Uint32(h[36:]), crc32.Checksum(data, castagnoli); want != got {
-		return errcode.New(errcode.Corrupt, "chunk %s: crc32c want %08x, got %08x", id.file(), want, got)
-	}
-	return nil
+	return h, nil
 }

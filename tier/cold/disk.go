@@ -2,6 +2,7 @@ package cold
 
 import (
 	"container/list"
+	"hash/crc32"
 	"io"
 	"slices"
 	"sync"
@@ -13,30 +14,34 @@ import (
 )
 
 // disk is the directory of chunk files: what is in it, and in which order it
-// was used.
+// was used. A file holds the chunks of one request: to make a file costs about
+// as much as to write 1 MiB into it.
 type disk struct {
 	fs  vfs.FS
 	dir string
 	max int64
 	mu  struct {
 		sync.Mutex
-		slots map[chunkID]*list.Element // of *slot
-		order *list.List                // the one used last is in front
-		bytes int64                     // of slots and of what is being written
-		busy  map[chunkID]struct{}      // being written
+		chunks map[chunkID]*list.Element // of *slot, for each chunk in the file
+		order  *list.List                // the one used last is in front
+		bytes  int64                     // of slots and of what is being written
+		busy   map[chunkID]struct{}      // first chunk of files that are being written
 	}
 }
 
+// slot is one chunk file.
 type slot struct {
-	id   chunkID
-	size int64 // of the file
-	pins int   // readers in the file
+	first chunkID
+	size  int64 // of the file
+	pins  int   // readers in the file
 }
+
+func (s *slot) chunks() int { return chunksIn(s.size - chunkHeader) }
 
 // openDisk takes over what is in dir. Contents are checked when they are read.
 func openDisk(fs vfs.FS, dir string, limit int64) (*disk, error) {
 	d := &disk{fs: fs, dir: dir, max: limit}
-	d.mu.slots, d.mu.order, d.mu.busy = make(map[chunkID]*list.Element), list.New(), make(map[chunkID]struct{})
+	d.mu.chunks, d.mu.order, d.mu.busy = make(map[chunkID]*list.Element), list.New(), make(map[chunkID]struct{})
 	if err := fs.MkdirAll(dir, 0o755); err != nil {
 		return nil, errcode.Wrap(errcode.Storage, err, "create cache directory %s", dir)
 	}
@@ -50,7 +55,7 @@ func openDisk(fs vfs.FS, dir string, limit int64) (*disk, error) {
 	}
 	var all []found
 	for _, name := range names {
-		id, ok := parseFile(name)
+		first, ok := parseFile(name)
 		if !ok {
 			continue // not ours
 		}
@@ -58,32 +63,44 @@ func openDisk(fs vfs.FS, dir string, limit int64) (*disk, error) {
 		if err != nil {
 			continue // it is a miss
 		}
-		all = append(all, found{slot{id: id, size: st.Size()}, st.ModTime()})
+		if size := st.Size() - chunkHeader; size <= 0 || size > maxGet*ChunkSize {
+			_ = fs.Remove(fs.PathJoin(dir, name)) // cut or damaged; harmless when it stays
+			continue
+		}
+		all = append(all, found{slot{first: first, size: st.Size()}, st.ModTime()})
 	}
 	slices.SortFunc(all, func(a, b found) int { return a.used.Compare(b.used) })
-	for _, f := range all {
-		d.mu.slots[f.id] = d.mu.order.PushFront(&f.slot)
-		d.mu.bytes += f.size
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for i := range all {
+		d.mu.bytes += all[i].size
+		d.list(&all[i].slot)
+	}
 	d.room(0)
 	return d, nil
+}
+
+// list puts a file in front, its bytes being counted. Locked.
+func (d *disk) list(s *slot) {
+	e := d.mu.order.PushFront(s)
+	for i := range s.chunks() {
+		d.mu.chunks[s.first.plus(i)] = e
+	}
 }
 
 func (d *disk) has(id chunkID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, ok := d.mu.slots[id]
+	_, ok := d.mu.chunks[id]
 	return ok
 }
 
 // get reads a chunk into a block of mem and returns it as a flight that has
 // landed, which the caller releases; nil when the chunk is not there. A file that
 // does not verify is removed.
-func (d *disk) get(id chunkID, n uint32, mem *blocks) *flight {
+func (d *disk) get(id chunkID, mem *blocks) *flight {
 	d.mu.Lock()
-	e, ok := d.mu.slots[id]
+	e, ok := d.mu.chunks[id]
 	if !ok {
 		d.mu.Unlock()
 		return nil
@@ -92,37 +109,40 @@ func (d *disk) get(id chunkID, n uint32, mem *blocks) *flight {
 	s.pins++
 	d.mu.order.MoveToFront(e)
 	d.mu.Unlock()
-	f, err := d.read(s, n, mem)
+	f, err := d.read(s, int(id.n-s.first.n), mem)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.pins--
-	if err != nil && d.mu.slots[id] == e {
+	if err != nil && d.mu.chunks[id] == e {
 		d.remove(e)
 	}
 	return f
 }
 
-func (d *disk) read(s *slot, n uint32, mem *blocks) (*flight, error) {
-	if s.size <= chunkHeader || s.size > chunkHeader+ChunkSize {
-		return nil, errcode.New(errcode.Corrupt, "chunk %s has %d bytes", s.id.file(), s.size)
-	}
-	f, err := d.fs.Open(d.fs.PathJoin(d.dir, s.id.file()))
+// read reads the i-th chunk of a file.
+func (d *disk) read(s *slot, i int, mem *blocks) (*flight, error) {
+	f, err := d.fs.Open(d.fs.PathJoin(d.dir, s.first.file()))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	h := make([]byte, chunkHeader)
-	if err := readFull(f, h, 0); err != nil {
+	var buf [chunkHeader]byte
+	if err := readFull(f, buf[:], 0); err != nil {
 		return nil, err
 	}
-	b := mem.get(int(s.size - chunkHeader))
-	err = readFull(f, b.buf, chunkHeader)
-	if err == nil {
-		err = checkChunk(h, b.buf, s.id, n)
-	}
+	h, err := parseHeader(buf[:], s.first, s.size-chunkHeader)
 	if err != nil {
+		return nil, err
+	}
+	at := int64(i) * ChunkSize
+	b := mem.get(int(min(ChunkSize, h.size-at)))
+	if err := readFull(f, b.buf, chunkHeader+at); err != nil {
 		b.release()
 		return nil, err
+	}
+	if got := crc32.Checksum(b.buf, castagnoli); got != h.sums[i] {
+		b.release()
+		return nil, errcode.New(errcode.Corrupt, "chunk file %s: chunk %d: crc32c want %08x, got %08x", s.first.file(), i, h.sums[i], got)
 	}
 	out := &flight{done: landed, data: b.buf, block: b}
 	out.refs.Store(1)
@@ -141,55 +161,72 @@ func readFull(f vfs.File, p []byte, pos int64) error {
 	return err
 }
 
-// put writes a chunk and lists it. It may run for several chunks at once.
-func (d *disk) put(id chunkID, n uint32, data []byte) error {
-	size := int64(chunkHeader + len(data))
-	if ok, err := d.admit(id, size); !ok {
+// put writes adjacent chunks, which begin with first, to a file and lists it. It
+// may run for several files at once.
+func (d *disk) put(first chunkID, chunks []*flight) error {
+	s := &slot{first: first, size: chunkHeader}
+	for _, f := range chunks {
+		s.size += int64(len(f.data))
+	}
+	if ok, err := d.admit(s); !ok {
 		return err
 	}
 	// Written where it stays: nobody opens a file that is not listed. Nothing is
 	// synced: what a crash tears does not verify.
-	path := d.fs.PathJoin(d.dir, id.file())
-	err := d.write(path, id, n, data)
+	path := d.fs.PathJoin(d.dir, first.file())
+	err := d.write(path, s, chunks)
 	if err != nil {
 		_ = d.fs.Remove(path) // left behind, it is found by the next start and does not verify
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.mu.busy, id)
+	delete(d.mu.busy, first)
 	if err != nil {
-		d.mu.bytes -= size
-		return errcode.Wrap(errcode.Storage, err, "write chunk %s", path)
+		d.mu.bytes -= s.size
+		return errcode.Wrap(errcode.Storage, err, "write chunk file %s", path)
 	}
-	d.mu.slots[id] = d.mu.order.PushFront(&slot{id: id, size: size})
+	d.list(s)
 	return nil
 }
 
-// admit says whether a chunk is to be written, and takes the room for it.
-func (d *disk) admit(id chunkID, size int64) (bool, error) {
+// admit says whether a file is to be written, and takes the room for it.
+func (d *disk) admit(s *slot) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, known := d.mu.slots[id]
-	_, busy := d.mu.busy[id]
-	if known || busy {
+	if _, busy := d.mu.busy[s.first]; busy {
 		return false, nil
 	}
-	if !d.room(size) {
-		return false, errcode.New(errcode.Overloaded, "the cache of %d bytes has no room for a chunk of %d", d.max, size)
+	for i := range s.chunks() {
+		if _, known := d.mu.chunks[s.first.plus(i)]; known {
+			return false, nil // two files for one chunk would only waste room
+		}
 	}
-	d.mu.bytes += size
-	d.mu.busy[id] = struct{}{}
+	if !d.room(s.size) {
+		return false, errcode.New(errcode.Overloaded, "the cache of %d bytes has no room for a file of %d", d.max, s.size)
+	}
+	d.mu.bytes += s.size
+	d.mu.busy[s.first] = struct{}{}
 	return true, nil
 }
 
-func (d *disk) write(path string, id chunkID, n uint32, data []byte) error {
+func (d *disk) write(path string, s *slot, chunks []*flight) error {
 	f, err := d.fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
-	h := encodeChunk(id, n, data)
-	if _, err = f.WriteAt(h[:], 0); err == nil {
-		_, err = f.WriteAt(data, chunkHeader)
+	h := fileHeader{first: s.first, size: s.size - chunkHeader}
+	at := int64(chunkHeader)
+	for i, c := range chunks {
+		if _, err = f.WriteAt(c.data, at); err != nil {
+			break
+		}
+		// After the write, which has just brought the chunk into the processor's cache.
+		h.sums[i] = crc32.Checksum(c.data, castagnoli)
+		at += int64(len(c.data))
+	}
+	if err == nil {
+		b := h.encode()
+		_, err = f.WriteAt(b[:], 0)
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
@@ -197,11 +234,11 @@ func (d *disk) write(path string, id chunkID, n uint32, data []byte) error {
 	return err
 }
 
-// drop removes a chunk whose content turned out to be wrong.
+// drop removes the file of a chunk whose content turned out to be wrong.
 func (d *disk) drop(id chunkID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if e, ok := d.mu.slots[id]; ok {
+	if e, ok := d.mu.chunks[id]; ok {
 		d.remove(e)
 	}
 }
@@ -218,17 +255,21 @@ func (d *disk) room(size int64) bool {
 	return d.mu.bytes+size <= d.max
 }
 
-// remove takes a chunk out. The file goes under the lock, so that it cannot be
-// a newer one of that name; to unlink is quick.
+// remove takes a file out. It goes under the lock, so that it cannot be a newer
+// one of that name; to unlink is quick.
 func (d *disk) remove(e *list.Element) {
 	s := d.mu.order.Remove(e).(*slot)
-	delete(d.mu.slots, s.id)
+	for i := range s.chunks() {
+		if id := s.first.plus(i); d.mu.chunks[id] == e {
+			delete(d.mu.chunks, id)
+		}
+	}
 	d.mu.bytes -= s.size
-	_ = d.fs.Remove(d.fs.PathJoin(d.dir, s.id.file())) // left behind, it is found by the next start
+	_ = d.fs.Remove(d.fs.PathJoin(d.dir, s.first.file())) // left behind, it is found by the next start
 }
 
 func (d *disk) usage() (chunks int, bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.mu.slots), d.mu.bytes
+	return len(d.mu.chunks), d.mu.bytes
 }

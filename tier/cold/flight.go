@@ -142,13 +142,16 @@ func (c *Cache) download(s source, first uint32, flights []*flight) {
 		at += s.length(n)
 		c.metrics.misses.Inc()
 		close(f.done)
-		select {
-		case c.writes <- write{id, n, f}: // with the download's hold
-		default: // the disk does not keep up
-			c.metrics.unkept.Inc()
-			c.land(id, f)
-			f.release()
-		}
+	}
+	if err != nil {
+		return
+	}
+	w := write{idOf(s.key, first), flights}
+	select {
+	case c.writes <- w: // with the download's holds
+	default: // the disk does not keep up
+		c.metrics.unkept.Add(float64(len(flights)))
+		c.wrote(w)
 	}
 }
 
