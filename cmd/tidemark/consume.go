@@ -122,9 +122,9 @@ type leased struct {
 
 func (c *consumer) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, c.giveBack(ctx, c.shown)) }()
-	for n := 0; c.max == 0 || n < c.max; {
+	for n := 0; ctx.Err() == nil && (c.max == 0 || n < c.max); {
 		batch, err := c.take(ctx, c.max-n)
-		if errors.Is(err, errNothing) || ctx.Err() != nil {
+		if err != nil && (errors.Is(err, errNothing) || ctx.Err() != nil) {
 			return nil
 		}
 		if err != nil {

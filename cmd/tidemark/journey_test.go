@@ -107,6 +107,10 @@ func TestJourney(t *testing.T) {
 	if out := c.must(t, "topic", "ls"); !strings.Contains(out, "orders") {
 		t.Errorf("ls: %s", out)
 	}
+	var held listing
+	if err := json.Unmarshal([]byte(c.must(t, "bucket", "ls", archive, "--json")), &held); err != nil || len(held.Topics) != 1 || len(held.Topics[0].Partitions) != 2 || held.Topics[0].Partitions[0].Records == 0 || held.Nodes[0].Status != "open" {
+		t.Errorf("bucket ls --json: %+v %v", held, err)
+	}
 	if out := c.must(t, "bucket", "ls", archive); !strings.Contains(out, "node-1") || !strings.Contains(out, "ok") {
 		t.Errorf("bucket ls: %s", out)
 	}
@@ -229,6 +233,10 @@ func inspectAll(t *testing.T, dir string) {
 	}
 	if out := (command{}).must(t, "bucket", "doctor", archive); !strings.Contains(out, "create-only") || strings.Contains(out, "MISSING") {
 		t.Errorf("doctor: %s", out)
+	}
+	var d diagnosis
+	if err := json.Unmarshal([]byte((command{}).must(t, "bucket", "doctor", archive, "--json")), &d); err != nil || !d.OK || len(d.Checks) < 5 {
+		t.Errorf("doctor --json: %+v %v", d, err)
 	}
 }
 

@@ -207,7 +207,9 @@ func (s *server) announce(p *process) error {
 	if s.archive != nil {
 		line.Archive = s.archive.Capabilities().URL
 	}
-	if err := json.NewEncoder(p.stdout).Encode(line); err != nil {
+	enc := json.NewEncoder(p.stdout)
+	enc.SetEscapeHTML(false) // URLs have ampersands
+	if err := enc.Encode(line); err != nil {
 		return fmt.Errorf("write to stdout: %w", err)
 	}
 	return nil
