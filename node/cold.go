@@ -58,7 +58,7 @@ func (r *coldReader) Read(ctx context.Context, id broker.PartitionID, from int64
 			if kept && ctx.Err() == nil {
 				continue // its object may have been replaced since: look again
 			}
-			return nil, err
+			return nil, lost(err)
 		}
 		s.key.next = next
 		if errors.Is(err, io.EOF) {
@@ -97,7 +97,7 @@ func (r *coldReader) begin(ctx context.Context, id broker.PartitionID, from int6
 		case manifest.InSegment:
 			reader, err := r.cache.Open(ctx, loc.Segment)
 			if err != nil {
-				return nil, err
+				return nil, lost(err)
 			}
 			return &scan{key: scanKey{id, from}, batches: reader.Batches(from), segNext: loc.Next}, nil
 		case manifest.InGap:
@@ -231,4 +231,19 @@ func (r *coldReader) FindTime(ctx context.Context, id broker.PartitionID, ms int
 	}
 	at, _, found, err := segment.FindTime(b, ms, nil)
 	return at, found, err
+}
+
+// lost gives the absence of an object that the chain names its own code: to
+// readers Gone means that records were trimmed and never come back, which is
+// settled; these may come back, or be repaired.
+func lost(err error) error {
+	if !errcode.Is(err, errcode.Gone) {
+		return err
+	}
+	out := errcode.New(errcode.Corrupt, "the archive lost an object that it names: %w; put it back, or see tidemark bucket verify", err)
+	var e *errcode.Error
+	if errors.As(err, &e) {
+		out.Facts = e.Facts
+	}
+	return out
 }

@@ -133,17 +133,32 @@ func (n *Node) checkArchive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, n.opts.StartTimeout)
 	defer cancel()
 	cluster := n.meta.State().Cluster()
-	err := ship.CheckArchive(ctx, n.opts.Archive, cluster.ID, cluster.Generation)
+	err := ship.CheckArchive(ctx, n.opts.Archive, cluster.ID, cluster.Generation, n.claimed())
+	switch {
+	case err == nil && !n.claimed():
+		return n.setClaimed(ctx)
+	case err == nil:
+		return nil
+	}
 	switch errcode.Of(err) {
 	case errcode.Conflict, errcode.Fenced, errcode.Corrupt, errcode.UnsupportedVersion:
-		if err != nil {
-			return err
-		}
+		return err
 	}
-	if err != nil {
-		n.opts.Logger.Warn("the archive does not answer, starting without it; it is asked again", "error", err)
-	}
+	n.opts.Logger.Warn("the archive does not answer, starting without it; it is asked again", "error", err)
 	return nil
+}
+
+// settingClaimed stands in the metadata once the cluster has claimed an
+// archive: from then on an archive without its claim is the wrong one.
+const settingClaimed = "archive.claimed"
+
+func (n *Node) claimed() bool {
+	_, ok := n.meta.State().Setting(settingClaimed)
+	return ok
+}
+
+func (n *Node) setClaimed(ctx context.Context) error {
+	return n.meta.PutSetting(ctx, settingClaimed, "yes")
 }
 
 func (n *Node) path(name string) string { return n.opts.FS.PathJoin(n.opts.Dir, name) }

@@ -232,3 +232,36 @@ func TestLostMetadataIsRefused(t *testing.T) {
 		t.Fatalf("the refused start made something: %v", err)
 	}
 }
+
+// A cluster that has shipped is not moved to an archive that lacks it: what is
+// there could not be restored. (An emptied bucket, or a mistyped prefix.)
+func TestEmptiedArchiveIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	n := openNode(t, testOptions(dir, mem.New("first", nil)))
+	createTopic(t, n, "t", 1)
+	produce(t, n, "t", broker.AckArchived, keyed("a", "b"))
+	closeNode(t, n)
+	empty := mem.New("second", nil)
+	if _, err := Open(context.Background(), testOptions(dir, empty)); !errcode.Is(err, errcode.Conflict) || !strings.Contains(err.Error(), "claim") {
+		t.Fatalf("start on an emptied archive: %v", err)
+	}
+	page, err := empty.List(context.Background(), "", "", 0)
+	if err != nil || len(page.Objects) != 0 {
+		t.Fatalf("the refused start wrote %v %v", page.Objects, err)
+	}
+}
+
+// overwriting is a store that does not honour create-only.
+type overwriting struct{ objstore.Store }
+
+func (o overwriting) Put(ctx context.Context, key string, body io.ReadSeeker, size int64, opts objstore.PutOptions) error {
+	opts.CreateOnly = false
+	return o.Store.Put(ctx, key, body, size, opts)
+}
+
+// A store that overwrites is refused at start.
+func TestOverwritingStoreIsRefused(t *testing.T) {
+	if _, err := Open(context.Background(), testOptions(t.TempDir(), overwriting{mem.New("lax", nil)})); !errcode.Is(err, errcode.Conflict) || !strings.Contains(err.Error(), "overwrites") {
+		t.Fatalf("start on a store that overwrites: %v", err)
+	}
+}

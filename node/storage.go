@@ -310,6 +310,7 @@ func (n *Node) openShipper(marks state.Marks) {
 		ClusterGeneration: cluster.Generation, ClusterID: cluster.ID,
 		FirstLSN: 1, Shipped: marks.Shipped,
 		Interval: n.opts.WALInterval, StateInterval: n.opts.StateInterval,
+		Claimed: n.claimed, OnClaimed: n.setClaimed,
 		OnShipped: n.engine.SetShipped, OnFenced: n.fence,
 		Now: n.opts.Now, Logger: n.opts.Logger, Registerer: n.opts.Registerer,
 	})

@@ -22,11 +22,17 @@ const (
 // then, so an OPEN that it does not list was created after its claim, and the
 // look for a claim that follows finds it.
 func (s *Shipper) register(ctx context.Context) error {
-	if err := CheckClaim(ctx, s.opts.Store, s.opts.ClusterID, s.opts.ClusterGeneration); err != nil {
+	claimed := s.opts.Claimed != nil && s.opts.Claimed()
+	if err := CheckClaim(ctx, s.opts.Store, s.opts.ClusterID, s.opts.ClusterGeneration, claimed); err != nil {
 		if errcode.Is(err, errcode.Conflict) || errcode.Is(err, errcode.Fenced) {
 			return s.fence(err)
 		}
 		return err
+	}
+	if !claimed && s.opts.OnClaimed != nil {
+		if err := s.opts.OnClaimed(ctx); err != nil {
+			return err
+		}
 	}
 	if err := s.open(ctx); err != nil {
 		return err
@@ -55,11 +61,13 @@ func (s *Shipper) open(ctx context.Context) error {
 
 // CheckClaim creates the claim of a first cluster generation, or checks that
 // the one that stands is of this cluster. Conflict: the archive belongs to
-// another cluster; Fenced: to a later generation of this one.
-func CheckClaim(ctx context.Context, store objstore.Store, clusterID string, generation uint64) error {
+// another cluster, or to none although this cluster claimed one before: an
+// archive that was emptied, or another one, lacks what was shipped, and going
+// on there would promise restores that cannot work.
+func CheckClaim(ctx context.Context, store objstore.Store, clusterID string, generation uint64, claimed bool) error {
 	key := manifest.ClusterKey(generation)
 	data, err := ReadSmall(ctx, store, key)
-	if errcode.Is(err, errcode.NotFound) && generation == 1 {
+	if errcode.Is(err, errcode.NotFound) && generation == 1 && !claimed {
 		claim := archive.Claim{ClusterID: clusterID, Generation: 1}
 		if err = create(ctx, store, key, claim.Encode()); err == nil {
 			return nil
@@ -230,17 +238,35 @@ func ReadSmall(ctx context.Context, store objstore.Store, key string) ([]byte, e
 }
 
 // CheckArchive says whether a cluster may use an archive: Conflict when it is
-// another cluster's, Fenced when a later generation of the cluster serves.
-func CheckArchive(ctx context.Context, store objstore.Store, clusterID string, generation uint64) error {
-	if err := CheckClaim(ctx, store, clusterID, generation); err != nil {
+// another cluster's, see CheckClaim, or when the store does not honour a
+// create-only put, on which everything here rests; Fenced when a later
+// generation of the cluster serves.
+func CheckArchive(ctx context.Context, store objstore.Store, clusterID string, generation uint64, claimed bool) error {
+	if err := CheckClaim(ctx, store, clusterID, generation, claimed); err != nil {
 		return err
 	}
 	_, err := ReadSmall(ctx, store, manifest.ClusterKey(generation+1))
-	if errcode.Is(err, errcode.NotFound) {
-		return nil
-	}
-	if err != nil {
+	switch {
+	case errcode.Is(err, errcode.NotFound):
+		return checkCreateOnly(ctx, store, manifest.ClusterKey(generation))
+	case err != nil:
 		return err
 	}
 	return errcode.New(errcode.Fenced, "cluster %s was taken over in archive %s (generation %d): this data directory must not serve any more; use the new cluster, or restore", clusterID, store.Capabilities().URL, generation+1)
+}
+
+// checkCreateOnly puts an object that exists once more, with its own bytes.
+func checkCreateOnly(ctx context.Context, store objstore.Store, key string) error {
+	data, err := ReadSmall(ctx, store, key)
+	if err != nil {
+		return err
+	}
+	err = create(ctx, store, key, data)
+	switch {
+	case errcode.Is(err, errcode.Exists):
+		return nil
+	case err == nil:
+		return errcode.New(errcode.Conflict, "archive %s overwrites objects although it is asked to create only (If-None-Match): two nodes could destroy each other's data; use a store that honours it, see tidemark bucket doctor", store.Capabilities().URL)
+	}
+	return err
 }

@@ -72,6 +72,10 @@ type Options struct {
 	StateBytes    int64
 	ObjectBytes   int
 
+	// Claimed says whether this cluster claimed its archive before; OnClaimed
+	// remembers durably that it did. Nil: it is not remembered.
+	Claimed   func() bool
+	OnClaimed func(context.Context) error
 	// OnShipped is called after the mark moved.
 	OnShipped func(lsn uint64)
 	// OnFenced is called once when this incarnation must not ship any more.
