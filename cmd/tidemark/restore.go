@@ -77,6 +77,9 @@ func runRestore(ctx context.Context, p *process, archive string, a restoreArgs) 
 	defer done()
 	a.o.Store = store
 	a.o.Logger = slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if isTerminal(p.stderr) {
+		p.say("looking at %s, and whether somebody writes there", store.Capabilities().URL)
+	}
 	plan, err := restore.Look(ctx, a.o)
 	if err != nil {
 		return err
