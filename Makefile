@@ -81,7 +81,7 @@ cover: tools build ## statement coverage per package, table; profile in .cache/c
 ##@ Measure
 
 .PHONY: bench
-bench: ## Go benchmarks with allocations (BENCH=regexp BENCHTIME=1s)
+bench: tools ## Go benchmarks with allocations (BENCH=regexp BENCHTIME=1s)
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -benchmem $$(.ci/packages '^func Benchmark')
 
 .PHONY: bench-s1

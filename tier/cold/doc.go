@@ -13,27 +13,41 @@
 // A chunk is downloaded once however many readers want it. A reader that leaves
 // stops waiting and not the download.
 //
+// # Memory
+//
+// Chunks stand in blocks that a pool lends, and every holder of a chunk is
+// counted: the download, the writer, scans and runs. A block goes back when the
+// last one has let go, so nobody reads memory that is used again; the block of a
+// request that failed never goes back. [Batches.Next] gives a batch that stays
+// until the following call; [Batches.Run] gives several, uncopied, that stay
+// until [Run.Release]. Both are shared with other readers and only to be read.
+// A scan or run that is forgotten costs the reuse of its memory and no more.
+//
+// A reader that goes on from segment to segment says so with [Batches.Follow],
+// and its read-ahead runs across the border.
+//
 // # Bounds
 //
 // Files on disk are bounded by Config.MaxBytes (the one that was used longest
 // ago goes first, one that is being read stays), indexes in memory by
 // Config.IndexBytes, read-ahead of all readers by Config.AheadBytes and of one by
-// 8 MiB, requests in flight by Config.Concurrency, chunks on their way to disk by
-// 32: when the disk does not keep up they are served and not kept.
+// 32 MiB, requests in flight by Config.Concurrency and 4 MiB each, downloads on
+// their way to disk by 20: when the disk does not keep up they are served and not
+// kept. Runs are bounded by whoever holds them.
 //
 // # Ownership and goroutines
 //
 // A [Cache] owns its directory: what is in it may be deleted at any time while
-// no Cache is open. It runs one goroutine that writes chunks and one for each
-// request in flight; Close waits for all. Batches alias chunks that several
-// readers share: whoever gets one only reads it.
+// no Cache is open. It runs four goroutines that write chunks and one for each
+// download; Close waits for all.
 //
 // # Chunk file
 //
-//	header 64 B: magic "TMCHK\0\0\1" | id 16 B | object position u64 | length u32 | crc32c of the data u32 | zero | crc32c of the header u32
-//	data         up to 1 MiB of the object, from a position that is a multiple of 1 MiB
+//	header 64 B: magic "TMCHK\0\0\1" | object 12 B | first chunk u32 | length of the data u32 |
+//	             crc32c of each of up to four chunks 4 x u32 | zero 16 B | crc32c of the header u32
+//	data         up to four adjacent chunks, each 1 MiB of the object but its last
 //
-// The file's name is the id in hexadecimal and ".chunk"; the id is the first half
-// of SHA-256 over the object's key, a zero byte, and the number of the chunk as
-// u32. Chunk files are not synced: after a crash a torn one is a miss.
+// Object is the beginning of the SHA-256 of the object's key. The file's name is
+// object and first chunk in hexadecimal and ".chunk". Chunk files are not synced
+// and the header is written last: after a crash a torn one is a miss.
 package cold

@@ -233,6 +233,7 @@ func TestReuseUnderLoad(t *testing.T) {
 
 // loiter is one reader of TestReuseUnderLoad.
 func loiter(t *testing.T, r *Reader, data []byte, chance func(int) bool) {
+	t.Helper()
 	b := r.Batches(0)
 	defer b.Close()
 	var held []*Run

@@ -53,6 +53,7 @@ func TestTranscript(t *testing.T) {
 // read reads batches and returns the requests by position: those of one window
 // run side by side and their order is not fixed.
 func read(t *testing.T, c *Cache, st *store, seg manifest.Segment, from int64, n int) string {
+	t.Helper()
 	ctx := context.Background()
 	before := len(st.gets())
 	r, err := c.Open(ctx, seg)

@@ -1,0 +1,105 @@
+package cold
+
+import (
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// The chunks of one download share a file, each with a sum of its own: damage in
+// one is found when that one is read, costs the file, and is never served.
+func TestDamageInSharedFile(t *testing.T) {
+	fs, st := vfs.NewMem(), newStore()
+	seg, _ := archived(t, st, 0, repeat(240, 100_000)...)
+	c := open(t, fs, st, nil)
+	if _, err := scan(t, c, seg, 0); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, c)
+	chunks, _ := c.Usage()
+	names, err := fs.List("cache")
+	if err != nil || len(names) > 1+(chunks+1)/2 {
+		t.Fatalf("%d files for %d chunks: %v", len(names), chunks, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	largest := ""
+	for _, name := range names {
+		if s, err := fs.Stat("cache/" + name); err != nil {
+			t.Fatal(err)
+		} else if s.Size() == chunkHeader+maxGet*ChunkSize {
+			largest = name
+		}
+	}
+	first, ok := parseFile(largest)
+	if !ok {
+		t.Fatalf("no file of %d chunks in %q", maxGet, names)
+	}
+	rewrite(t, fs, "cache/"+largest, func(b []byte) []byte { b[chunkHeader+2*ChunkSize+77] ^= 1; return b })
+	c = open(t, fs, st, nil)
+	for i, want := range []bool{true, true, false, false} {
+		f := c.disk.get(first.plus(i), &c.blocks)
+		if got := f != nil; got != want {
+			t.Errorf("chunk %d of the file is there: %v, want %v", i, got, want)
+		}
+		if f != nil {
+			f.release()
+		}
+	}
+	before := len(st.gets())
+	if got, err := scan(t, c, seg, 0); err != nil || !slices.Equal(got, offsets(0, 240)) {
+		t.Fatalf("%d batches: %v", len(got), err)
+	}
+	if n := len(st.gets()) - before; n < 2 || n > 4 {
+		t.Errorf("%d requests, want the index and the file's chunks", n)
+	}
+	settle(t, c)
+	if n, _ := c.Usage(); n != chunks {
+		t.Errorf("%d chunks on disk afterwards, want %d", n, chunks)
+	}
+}
+
+// Two writers never write one file, a chunk is listed once, and the directory
+// stays within its bound while many are written at once.
+func TestPutsSideBySide(t *testing.T) {
+	const limit = 6 * (chunkHeader + ChunkSize)
+	fs := vfs.NewMem()
+	d, err := openDisk(fs, "cache", limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flights := []*flight{{data: make([]byte, ChunkSize)}, {data: []byte("end")}}
+	var mem blocks
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for n := range uint32(40) {
+				id := idOf("k", 2*(n/2))
+				if err := d.put(id, flights); err != nil {
+					continue // no room beside what others write
+				}
+				if f := d.get(id.plus(1), &mem); f != nil {
+					if string(f.data) != "end" {
+						t.Errorf("chunk %d holds %d other bytes", n, len(f.data))
+					}
+					f.release()
+				}
+				if _, bytes := d.usage(); bytes > limit {
+					t.Errorf("%d bytes are on disk, the bound is %d", bytes, int64(limit))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	chunks, bytes := d.usage()
+	names, err := fs.List("cache")
+	if err != nil || chunks != 2*len(names) || bytes != int64(len(names))*(chunkHeader+ChunkSize+3) {
+		t.Errorf("%d files, %d chunks and %d bytes are listed: %v", len(names), chunks, bytes, err)
+	}
+	if err := d.put(idOf("large", 0), []*flight{{data: make([]byte, limit)}}); err == nil {
+		t.Error("a file above the bound was written")
+	}
+}
