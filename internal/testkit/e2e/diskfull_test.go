@@ -51,7 +51,7 @@ func TestDiskFull(t *testing.T) {
 
 	// First the other program leaves less than the reserve, which is for acks.
 	other := filepath.Join(disk, "other-program")
-	f, err := os.Create(other) //nolint:gosec // on the test's disk
+	f, err := os.Create(other)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func fill(t *testing.T, f *os.File, left uint64) {
 		if err := syscall.Fstatfs(int(f.Fd()), &disk); err != nil {
 			t.Fatal(err)
 		}
-		if disk.Bavail*uint64(disk.Bsize) <= left { //nolint:gosec // a block size is positive
+		if disk.Bavail*uint64(disk.Bsize) <= left {
 			return
 		}
 		// The broker writes too: the last block may not fit.
@@ -183,7 +183,7 @@ func asRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(limited(t), exe, "-test.run", "^"+t.Name()+"$", "-test.v") //nolint:gosec // this test
+	cmd := exec.CommandContext(limited(t), exe, "-test.run", "^"+t.Name()+"$", "-test.v")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},

@@ -53,11 +53,11 @@ func (r *rig) startLoad() *load {
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	r.epoch++
 	for i := range producers {
-		p := &producer{load: l, name: fmt.Sprintf("e%d-p%d", r.epoch, i), rng: rand.New(rand.NewPCG(r.rng.Uint64(), 2))} //nolint:gosec // a test's choices
+		p := &producer{load: l, name: fmt.Sprintf("e%d-p%d", r.epoch, i), rng: rand.New(rand.NewPCG(r.rng.Uint64(), 2))}
 		l.wg.Go(p.run)
 	}
 	for range consumers {
-		c := &consumer{load: l, rng: rand.New(rand.NewPCG(r.rng.Uint64(), 3))} //nolint:gosec // a test's choices
+		c := &consumer{load: l, rng: rand.New(rand.NewPCG(r.rng.Uint64(), 3))}
 		l.wg.Go(c.run)
 	}
 	return l

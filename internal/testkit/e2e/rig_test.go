@@ -54,7 +54,7 @@ func newRig(t *testing.T, archive string, env, flags []string) *rig {
 			t.Logf("seed %d", seed)
 		}
 	})
-	r := &rig{t: t, history: history.New(), rng: rand.New(rand.NewPCG(seed, 1))} //nolint:gosec // a test's choices
+	r := &rig{t: t, history: history.New(), rng: rand.New(rand.NewPCG(seed, 1))}
 	r.options = realnode.Options{Binary: binary, DataDir: filepath.Join(t.TempDir(), "data"), Archive: archive, Env: env, Flags: flags}
 	t.Cleanup(func() {
 		if r.node == nil {

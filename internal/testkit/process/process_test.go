@@ -105,8 +105,7 @@ func TestDiesWithParent(t *testing.T) {
 	if os.Getenv("PROCESS_CHILD") != "" {
 		p := shell(t, "echo up; exec sleep 1000")
 		_, err := p.FirstLine(limited(t))
-		os.Stdout.WriteString(strconv.Itoa(p.PID()) + "\n")
-		if err == nil {
+		if _, werr := os.Stdout.WriteString(strconv.Itoa(p.PID()) + "\n"); err == nil && werr == nil {
 			select {}
 		}
 	}

@@ -123,12 +123,12 @@ func cacheDir() (string, error) {
 
 // update fetches lists and descriptions and leaves those of the machine alone.
 func update(ctx context.Context, dir string) error {
-	if err := os.MkdirAll(filepath.Join(dir, "partial"), 0o755); err != nil { //nolint:gosec // apt-get reads it as another user
+	if err := os.MkdirAll(filepath.Join(dir, "partial"), 0o755); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, updateMax)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "apt-get", "-q", "update", "-o", "Dir::State::Lists="+dir, "-o", "Acquire::Languages=en") //nolint:gosec // a directory of ours
+	cmd := exec.CommandContext(ctx, "apt-get", "-q", "update", "-o", "Dir::State::Lists="+dir, "-o", "Acquire::Languages=en")
 	cmd.WaitDelay = 5 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out[max(0, len(out)-400):]))
@@ -152,7 +152,7 @@ func readLists(ctx context.Context, dir string) ([]byte, int, error) {
 		if !e.Type().IsRegular() || !strings.Contains(e.Name(), "_Packages") && !strings.Contains(e.Name(), "_Translation-") {
 			continue
 		}
-		cmd := exec.CommandContext(ctx, helper, "cat-file", filepath.Join(dir, e.Name())) //nolint:gosec // a list of apt's
+		cmd := exec.CommandContext(ctx, helper, "cat-file", filepath.Join(dir, e.Name()))
 		out, err := cmd.Output()
 		if err != nil {
 			return nil, 0, fmt.Errorf("read %s: %w", e.Name(), err)
@@ -179,7 +179,7 @@ func sources(ctx context.Context) ([]byte, int, error) {
 		if err != nil || !d.Type().IsRegular() || filepath.Ext(path) != ".go" || text.Len() > wantText {
 			return err
 		}
-		data, err := os.ReadFile(path) //nolint:gosec // below GOROOT
+		data, err := os.ReadFile(path)
 		text.WriteString("Package: " + filepath.Base(filepath.Dir(path)) + "\nFile: " + filepath.Base(path) + "\nText: ")
 		text.Write(bytes.ReplaceAll(bytes.ToValidUTF8(data, []byte("?")), []byte("\n"), []byte("\n ")))
 		text.WriteString("\n\n")

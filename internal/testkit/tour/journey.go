@@ -308,7 +308,7 @@ func (j *journey) replayPartition(ctx context.Context, p uint32) (err error) {
 	var got digest
 	for {
 		r, err := log.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
