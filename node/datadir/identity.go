@@ -148,21 +148,22 @@ func MustBeEmpty(fs vfs.FS, dir string) error {
 		return errcode.Wrap(errcode.Storage, err, "list %s", dir)
 	}
 	for _, name := range names {
-		if name != lockFile && name != identityFile+".tmp" && name != "lost+found" {
+		if name != LockFile && name != identityFile+".tmp" && name != "lost+found" {
 			return errcode.New(errcode.Conflict, "data directory %s has no %s but holds %q: it is not a Tidemark data directory; choose an empty one", dir, identityFile, name)
 		}
 	}
 	return nil
 }
 
-const lockFile = "LOCK"
+// LockFile is the name of the file that Lock locks.
+const LockFile = "LOCK"
 
 // Lock takes the data directory for this process; the lock ends with it.
 func Lock(fs vfs.FS, dir string) (io.Closer, error) {
 	if err := segment.MakeDir(fs, fs.PathDir(dir), dir); err != nil {
 		return nil, errcode.Wrap(errcode.Storage, err, "data directory %s", dir)
 	}
-	l, err := fs.Lock(fs.PathJoin(dir, lockFile))
+	l, err := fs.Lock(fs.PathJoin(dir, LockFile))
 	if err != nil {
 		return nil, errcode.New(errcode.Conflict, "data directory %s is in use by another process, or cannot be written: %w", dir, err)
 	}

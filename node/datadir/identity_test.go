@@ -148,7 +148,7 @@ func TestLostIdentity(t *testing.T) {
 		}
 	}
 	fs := memory(t)
-	for _, name := range []string{lockFile, identityFile + ".tmp", "lost+found"} {
+	for _, name := range []string{LockFile, identityFile + ".tmp", "lost+found"} {
 		write(t, fs, fs.PathJoin("d", name), []byte("half"))
 	}
 	if _, err := Open(fs, "d", "n1", nil); err != nil {

@@ -318,6 +318,11 @@ func (w *world) refused(code errcode.Code, says ...string) {
 	if names, err := vfs.Default.List(o.Dir); err == nil {
 		w.t.Fatalf("a failed restore left %v", names)
 	}
+	if len(w.keys("cluster/")) == 1 {
+		if names, err := vfs.Default.List(o.Dir + ".restoring"); err == nil {
+			w.t.Fatalf("a restore that was refused before its claim left %v", names)
+		}
+	}
 }
 
 // untouched runs fn and fails if the archive is not the same afterwards.

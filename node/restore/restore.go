@@ -57,31 +57,46 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := free(o.FS, o.Dir); err != nil {
 		return nil, err
 	}
-	before, err := look(ctx, &o)
+	r := &run{o: &o, report: &Report{Dir: o.Dir}, work: o.Dir + ".restoring"}
+	// Two restores of one directory would build it together, and the second
+	// would take the cluster from the first.
+	lock, err := datadir.Lock(o.FS, r.work)
 	if err != nil {
 		return nil, err
 	}
-	// What cannot be read is found before the old cluster is ended.
-	if err := before.loadChains(ctx, &o); err != nil {
-		return nil, err
+	err = r.all(ctx)
+	if err != nil && !r.claimed {
+		err = errors.Join(err, o.FS.RemoveAll(r.work))
 	}
-	alive, err := before.alive(ctx, &o)
-	if err != nil {
-		return nil, err
-	}
-	if alive && !o.Force {
-		return nil, errcode.New(errcode.Conflict, "cluster %s is alive: it wrote to %s while we watched; stop it first, or take it over with --force", before.claim.ClusterID, o.Store.Capabilities().URL)
-	}
-	r := &run{o: &o, report: &Report{Dir: o.Dir}}
-	if err := r.claim(ctx, before); err != nil {
-		return nil, err
-	}
-	r.report.Alive = alive
-	if err := r.build(ctx); err != nil {
+	if err = errors.Join(err, lock.Close()); err != nil {
 		return nil, err
 	}
 	r.report.Took = o.Now().Sub(started)
 	return r.report, nil
+}
+
+// all does everything from the first look to the rename.
+func (r *run) all(ctx context.Context) error {
+	before, err := look(ctx, r.o)
+	if err != nil {
+		return err
+	}
+	// What cannot be read is found before the old cluster is ended.
+	if err := before.loadChains(ctx, r.o); err != nil {
+		return err
+	}
+	alive, err := before.alive(ctx, r.o)
+	if err != nil {
+		return err
+	}
+	if alive && !r.o.Force {
+		return errcode.New(errcode.Conflict, "cluster %s is alive: it wrote to %s while we watched; stop it first, or take it over with --force", before.claim.ClusterID, r.o.Store.Capabilities().URL)
+	}
+	if err := r.claim(ctx, before); err != nil {
+		return err
+	}
+	r.report.Alive = alive
+	return r.build(ctx)
 }
 
 // free refuses a directory with something in it.
@@ -104,8 +119,10 @@ type run struct {
 	o      *Options
 	report *Report
 	survey *survey
-	work   string // where the directory is built
+	work   string // where the directory is built; locked
 	id     datadir.Identity
+
+	claimed bool // the archive may have been changed
 
 	meta   *raftmeta.Meta
 	db     *state.DB
@@ -133,6 +150,7 @@ func (r *run) claim(ctx context.Context, before *survey) error {
 		Node: r.o.NodeID, Restore: hex.EncodeToString(nonce), TimeMS: r.o.Now().UnixMilli(),
 	}
 	key := manifest.ClusterKey(claim.Generation)
+	r.claimed = true
 	err := create(ctx, r.o.Store, key, claim.Encode())
 	if errcode.Is(err, errcode.Exists) {
 		return errcode.New(errcode.Conflict, "somebody else takes cluster %s over at this moment (%s exists): run the restore again if that was you", claim.ClusterID, key)
@@ -195,13 +213,15 @@ func create(ctx context.Context, store objstore.Store, key string, data []byte) 
 // build makes the data directory beside its place and renames it there.
 func (r *run) build(ctx context.Context) (err error) {
 	fs := r.o.FS
-	r.work = r.o.Dir + ".restoring"
 	// What an interrupted restore left has no identity that anybody used.
-	if err := fs.RemoveAll(r.work); err != nil {
-		return errcode.Wrap(errcode.Storage, err, "remove %s", r.work)
+	names, err := fs.List(r.work)
+	for _, name := range names {
+		if name != datadir.LockFile {
+			err = errors.Join(err, fs.RemoveAll(fs.PathJoin(r.work, name)))
+		}
 	}
-	if err := segment.MakeDir(fs, fs.PathDir(r.work), r.work); err != nil {
-		return err
+	if err != nil {
+		return errcode.Wrap(errcode.Storage, err, "empty %s", r.work)
 	}
 	if r.id, err = datadir.New(r.o.NodeID, r.o.Rand); err != nil {
 		return err

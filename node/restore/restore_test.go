@@ -306,7 +306,7 @@ func TestAliveClusterIsRefused(t *testing.T) {
 				wr.ship()
 			}
 		}()
-		o := restore.Options{Store: store, Dir: "/nowhere/that/exists", NodeID: nodeID, RaftAddr: "127.0.0.1:0", TakeOver: true}
+		o := restore.Options{Store: store, Dir: w.options().Dir, NodeID: nodeID, RaftAddr: "127.0.0.1:0", TakeOver: true}
 		begin := time.Now()
 		_, err := restore.Run(context.Background(), o)
 		if !errcode.Is(err, errcode.Conflict) || !strings.Contains(err.Error(), "alive") || !strings.Contains(err.Error(), "--force") {
@@ -375,6 +375,38 @@ func TestConcurrentRestores(t *testing.T) {
 	}
 	if won != 1 {
 		t.Fatalf("%d restores won", won)
+	}
+}
+
+// A second restore into a directory that one is building is refused before it
+// takes the cluster from the first, which then ends well.
+func TestTwoRestoresIntoOneDirectory(t *testing.T) {
+	w := newWorld(t, 1)
+	wr := w.writer(firstI, 1, 1)
+	wr.base(frame.Base{Partition: w.id(0), Generation: 1})
+	wr.records(w.id(0), 1, 0, 3)
+	wr.ship()
+	hold := make(chan struct{})
+	held := w.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: "t/*", Wait: hold})
+	o := w.options()
+	first := make(chan error, 1)
+	go func() { _, err := restore.Run(context.Background(), o); first <- err }()
+	for deadline := time.Now().Add(20 * time.Second); held.Hits() == 0; <-time.After(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come to the chain")
+		}
+	}
+	w.untouched(func() {
+		if _, err := restore.Run(context.Background(), o); !errcode.Is(err, errcode.Conflict) || !strings.Contains(err.Error(), o.Dir) {
+			t.Errorf("the second: %v", err)
+		}
+	})
+	close(hold)
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	if got := w.records(o.Dir, 0, -1); len(got) != 3 {
+		t.Fatalf("%q", got)
 	}
 }
 
