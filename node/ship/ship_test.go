@@ -759,3 +759,26 @@ func TestFinish(t *testing.T) {
 		}
 	})
 }
+
+// Whatever the store hangs in, Run ends with its context, and a waiter with
+// its own.
+func TestStopWhileTheStoreHangs(t *testing.T) {
+	for _, pattern := range []string{"cluster/*", "*/OPEN", "wal/*", "*.wal.zst", "*/FENCE", "meta/*"} {
+		t.Run(pattern, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBucket()
+				hangs := b.fault.Add(fault.Rule{Key: pattern, Do: fault.Hang})
+				r := start(t, b, vfs.NewMem(), 0, nil)
+				lsn := r.append("x")
+				if err := r.archived(lsn, 1, time.Minute); !errcode.Is(err, errcode.NotConfirmed) {
+					t.Fatalf("answer: %v", err)
+				}
+				begin := time.Now()
+				r.stop()
+				if hangs.Hits() == 0 || time.Since(begin) > time.Second {
+					t.Fatalf("%d calls hung, the stop took %v", hangs.Hits(), time.Since(begin))
+				}
+			})
+		})
+	}
+}
