@@ -106,6 +106,13 @@ func (f *nodeFile) SyncData() error {
 	return f.File.SyncData()
 }
 
+func (f *nodeFile) Sync() error {
+	if err := f.fs.ask("sync", f.path); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
 // inWAL says whether path is a file of the node's log.
 func inWAL(path string) bool { return filepath.Base(filepath.Dir(path)) == "wal" }
 
