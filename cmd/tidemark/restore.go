@@ -80,20 +80,18 @@ func runRestore(ctx context.Context, p *process, archive string, a restoreArgs) 
 	if isTerminal(p.stderr) {
 		p.say("looking at %s, and whether somebody writes there", store.Capabilities().URL)
 	}
-	plan, err := restore.Look(ctx, a.o)
-	if err != nil {
-		return err
-	}
-	if a.dryRun && a.asJSON {
-		return p.printJSON(plan)
-	}
-	if !a.asJSON {
-		if err := printPlan(p.stdout, &plan); err != nil {
+	if a.dryRun {
+		plan, err := restore.Look(ctx, a.o)
+		if err != nil {
 			return err
 		}
+		if a.asJSON {
+			return p.printJSON(plan)
+		}
+		return printPlan(p.stdout, &plan)
 	}
-	if a.dryRun {
-		return nil
+	if !a.asJSON {
+		a.o.Planned = func(plan restore.Plan) error { return printPlan(p.stdout, &plan) }
 	}
 	bars := newBars(p.stderr)
 	a.o.Progress = bars.progress

@@ -29,10 +29,13 @@ type Options struct {
 	TakeOver bool   // continue in this archive and fence the cluster that wrote it
 	Force    bool   // although the cluster seems alive
 
-	FS       vfs.FS
-	Now      func() time.Time
-	Rand     io.Reader
-	Logger   *slog.Logger
+	FS     vfs.FS
+	Now    func() time.Time
+	Rand   io.Reader
+	Logger *slog.Logger
+	// Planned hears what Run is about to do, before it changes anything; an
+	// error ends it. May be nil.
+	Planned  func(Plan) error
 	Progress func(stage string, done, total int64) // may be nil
 }
 
@@ -45,6 +48,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Planned == nil {
+		o.Planned = func(Plan) error { return nil }
 	}
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}

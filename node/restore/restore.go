@@ -89,6 +89,11 @@ func (r *run) all(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	plan := before.plan(r.o)
+	plan.Alive = alive
+	if err := r.o.Planned(plan); err != nil {
+		return err
+	}
 	if alive && !r.o.Force {
 		return errcode.New(errcode.Conflict, "cluster %s is alive: it wrote to %s while we watched; stop it first, or take it over with --force", before.claim.ClusterID, r.o.Store.Capabilities().URL)
 	}
