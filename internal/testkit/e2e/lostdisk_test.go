@@ -2,10 +2,13 @@ package e2e
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/testkit/history"
+	"github.com/tidemark-mq/tidemark/internal/testkit/process"
 	"github.com/tidemark-mq/tidemark/internal/testkit/realnode"
 )
 
@@ -22,17 +25,22 @@ var shipping = append(append([]string{}, busyArchive...), "--wal-interval", "1s"
 // the kill is there, and everything that was answered as archived; no offset is
 // ever seen with two contents; positions never pass the records: everything that
 // is not settled is delivered, and so is what is produced afterwards (I3, I11,
-// I16).
+// I16). Every other restore is killed itself, at a random moment behind its
+// claim, and run again (B224).
 func TestKillLostDisk(t *testing.T) {
 	n := rounds(t)
-	t.Run("file", func(t *testing.T) { loseDisks(t, newRig(t, fileArchive(t), nil, shipping), (n+1)/2) })
+	t.Run("file", func(t *testing.T) {
+		url := fileArchive(t)
+		loseDisks(t, newRig(t, url, nil, shipping), strings.TrimPrefix(url, "file://"), (n+1)/2)
+	})
 	t.Run("s3", func(t *testing.T) {
-		_, url, env := s3Archive(t)
-		loseDisks(t, newRig(t, url, env, shipping), max(1, n/2))
+		s3, url, env := s3Archive(t)
+		loseDisks(t, newRig(t, url, env, shipping), filepath.Join(s3.Dir, s3.Bucket, "prod"), max(1, n/2))
 	})
 }
 
-func loseDisks(t *testing.T, r *rig, rounds int) {
+// loseDisks does the rounds; objects is the directory of the archive's objects.
+func loseDisks(t *testing.T, r *rig, objects string, rounds int) {
 	t.Helper()
 	r.start(0)
 	r.create(topic)
@@ -45,6 +53,9 @@ func loseDisks(t *testing.T, r *rig, rounds int) {
 		l.stop()
 		r.history.Cut(history.Cut{DiskLost: true, Before: bound})
 		r.fail("clients", r.history.Findings())
+		if round%2 == 0 {
+			r.killRestore(objects)
+		}
 		took := r.restore()
 		r.start(readyMax)
 		r.check("after a restore")
@@ -59,6 +70,42 @@ func loseDisks(t *testing.T, r *rig, rounds int) {
 		}
 	}
 	r.restartClean()
+}
+
+// killRestore begins a restore and kills it once it has claimed the cluster.
+func (r *rig) killRestore(objects string) {
+	r.t.Helper()
+	claims := func() int {
+		list, err := os.ReadDir(filepath.Join(objects, "cluster"))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return len(list)
+	}
+	if err := os.RemoveAll(r.options.DataDir); err != nil {
+		r.t.Fatal(err)
+	}
+	before := claims()
+	p, err := process.Start(process.Options{
+		Path: r.options.Binary, Env: r.options.Env,
+		Args: []string{"restore", "--archive", r.options.Archive, "--data-dir", r.options.DataDir, "--take-over"},
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer p.Kill()
+	eventually(r.t, stepMax, "a restore claims the cluster", func() (bool, string) { return claims() > before, p.Stderr() })
+	select {
+	case <-time.After(time.Duration(r.rng.Int64N(int64(200 * time.Millisecond)))):
+	case <-p.Done():
+	}
+	p.Kill()
+	r.t.Logf("killed a restore (exit code %d); the data directory is there: %t", p.ExitCode(), exists(r.options.DataDir))
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // restore deletes the data directory and restores it from the archive.
