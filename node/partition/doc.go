@@ -19,15 +19,22 @@
 // starts at what the segment files and the WAL prove, and a new generation
 // starts where the assignment says. Nothing above the durable LSN is flushed,
 // visible or checkpointed (I2). A partition whose files are damaged refuses
-// reads and appends with the reason, and the others serve on.
+// reads and appends with the reason, and the others serve on; the log keeps what
+// only it has of such a partition.
+//
+// A write that fails is done again over the valid prefix of its file when the
+// disk lets it (a full disk heals by itself). A sync that fails takes the
+// partition out of service until a restart (I5).
 //
 // # Locks and goroutines
 //
 // Partition.mu guards offsets and the tail and is never held across IO.
 // Partition.files guards the set of segment files; holding it for reading
 // keeps a file from being closed. Partition.flush serialises flush, seal and
-// checkpoint of one partition and is held across IO. Order: flush, files, mu;
-// several partitions' mu in ascending id.
+// checkpoint of one partition and is held across IO. Engine.checkpoints is held
+// over a whole checkpoint; Engine.entries orders what checkpoints, seals and
+// deletions write of partitions into the local state. Order: checkpoints, flush,
+// entries, files, mu; several partitions' mu in ascending id.
 //
 // An Engine runs Options.Flushers flush workers and one checkpoint loop; Close
 // stops them, flushes and checkpoints what is left, and waits.

@@ -296,7 +296,7 @@ func (p *Partition) unsealed() (oldestMS, size int64) {
 
 // evict frees memory once the tails hold more than HotBytes: batches of p first,
 // then of every other partition, an eighth more than needed, so that the walk
-// over all partitions is rare. What no checkpoint covers stays (see abandon).
+// over all partitions is rare. What no checkpoint covers stays (see heal).
 func (e *Engine) evict(p *Partition) {
 	if e.memory.Load() <= e.opts.HotBytes {
 		return
