@@ -73,5 +73,5 @@ func TestArchiveDown(t *testing.T) {
 	r.start(readyMax)
 	r.check("after a restore")
 	r.drain()
-	verifyBucket(t, url, []string{s3.AccessKey, s3.SecretKey})
+	r.verifyBucket()
 }

@@ -2,7 +2,8 @@ package e2e
 
 import (
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,16 +20,20 @@ const readyMax = 2 * time.Second
 // A broker is killed again and again at a random moment under produce, consume,
 // acks and archive work, sometimes while it recovers. Nothing that was answered
 // is lost, moved, doubled, reordered or changed, nothing that was acked comes
-// back, and it serves again within two seconds (I1, I3, I4, I11).
+// back, topics are there or not as was answered, the archive verifies, and the
+// broker serves again within two seconds (I1, I3, I4, I11).
 func TestKillLoop(t *testing.T) {
 	_, url, env := s3Archive(t)
 	r := newRig(t, url, env, busyArchive)
+	topics := &churn{rig: r}
 	r.start(0)
 	r.create(topic)
 	r.create(bulkTopic)
 	for round := range rounds(t) {
 		l := r.startLoad()
 		b := startBulk(r.node)
+		rng := rand.New(rand.NewPCG(r.rng.Uint64(), 4))
+		l.wg.Go(func() { topics.run(l, rng) })
 		r.waitRandom(200*time.Millisecond, 1500*time.Millisecond)
 		r.kill()
 		l.stop()
@@ -40,6 +45,7 @@ func TestKillLoop(t *testing.T) {
 		}
 		r.start(readyMax)
 		r.check("after a kill")
+		topics.check()
 		t.Logf("round %d: %d requests stored, %d of them archived, %d records acked, %d MiB beside them; served again after %s",
 			round, l.stored.Load(), l.archived.Load(), l.acked.Load(), b.bytes.Load()>>20, r.node.ReadyAfter.Round(time.Millisecond))
 		if l.stored.Load() == 0 || l.acked.Load() == 0 {
@@ -48,9 +54,11 @@ func TestKillLoop(t *testing.T) {
 	}
 	r.drain()
 	r.restartClean()
+	topics.check()
+	r.verifyBucket()
 	c := r.history.Counts()
-	t.Logf("%+v", c)
-	if c.Archived == 0 || c.Unknown == 0 {
+	t.Logf("%+v, and %d changes of topics", c, topics.done.Load())
+	if c.Archived == 0 || c.Unknown == 0 || topics.done.Load() == 0 {
 		t.Errorf("the clients saw too little: %+v", c)
 	}
 }
@@ -160,7 +168,7 @@ func startBulk(n *realnode.Node) *bulk {
 		defer gap.Stop()
 		value := make([]byte, bulkRecord)
 		for ctx.Err() == nil {
-			_, _ = rand.Read(value) // it never fails
+			_, _ = crand.Read(value) // it never fails
 			rec := broker.Record{Value: value}
 			if got, err := n.ProduceBatch(ctx, bulkTopic, []broker.Record{rec, rec}, client.ProduceOptions{}); err == nil {
 				b.bytes.Add(int64(got.Accepted) * bulkRecord)

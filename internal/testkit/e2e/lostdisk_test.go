@@ -70,6 +70,7 @@ func loseDisks(t *testing.T, r *rig, objects string, rounds int) {
 		}
 	}
 	r.restartClean()
+	r.verifyBucket()
 }
 
 // killRestore begins a restore and kills it once it has claimed the cluster.

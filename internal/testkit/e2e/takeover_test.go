@@ -68,7 +68,7 @@ func TestTakeOverWhileRunning(t *testing.T) {
 	r.history.Cut(history.Cut{})
 	r.start(readyMax)
 	r.drain()
-	verifyBucket(t, url, nil)
+	r.verifyBucket()
 
 	// The old node does not come back either.
 	back := r.options
@@ -113,14 +113,21 @@ func refusesEverything(t *testing.T, n *realnode.Node) {
 	}
 }
 
-// verifyBucket holds the chains against the objects, every checksum included.
-func verifyBucket(t *testing.T, url string, keys []string) {
+// verifyBucket holds the chains of the archive against its objects, every
+// checksum included.
+func (r *rig) verifyBucket() {
+	t := r.t
 	t.Helper()
 	o := storeurl.Options{}
-	if len(keys) == 2 {
-		o.AccessKeyID, o.SecretAccessKey = keys[0], keys[1]
+	for _, v := range r.options.Env {
+		switch name, value, _ := strings.Cut(v, "="); name {
+		case "AWS_ACCESS_KEY_ID":
+			o.AccessKeyID = value
+		case "AWS_SECRET_ACCESS_KEY":
+			o.SecretAccessKey = value
+		}
 	}
-	store, err := storeurl.Open(limited(t), url, o)
+	store, err := storeurl.Open(limited(t), r.options.Archive, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,5 +187,5 @@ func TestSecondComersAreRefused(t *testing.T) {
 	r.history.Cut(history.Cut{})
 	r.start(readyMax)
 	r.check("after second comers")
-	verifyBucket(t, url, nil)
+	r.verifyBucket()
 }
