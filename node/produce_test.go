@@ -72,8 +72,8 @@ func TestDeadlinesAreShared(t *testing.T) {
 	if get(context.Background(), 0) != get(context.TODO(), 0) {
 		t.Error("contexts that never end are not shared")
 	}
+	get(server, 0)
 	again := get(server, 0)
-	again = get(server, 0)
 	shutdown()
 	<-again.Done() // with its parent
 	plain := get(context.Background(), 0)

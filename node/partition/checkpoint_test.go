@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -295,14 +296,14 @@ func TestSmallTailsWithinTheBudget(t *testing.T) {
 // changed by them, and when the disk is back they go on (I12, I15).
 func TestOverloadedAtTheMemoryBound(t *testing.T) {
 	full := errcode.New(errcode.Storage, "the disk is full")
-	disk := make(chan error, 1)
-	disk <- full
+	var ok atomic.Bool
 	r := open(t, vfs.NewMem(), func(o *Options) {
 		o.FlushBytes, o.MemoryBudget = 4<<10, 16<<10
 		o.DiskOK = func() error {
-			err := <-disk
-			disk <- err
-			return err
+			if ok.Load() {
+				return nil
+			}
+			return full
 		}
 	})
 	r.create(0)
@@ -322,8 +323,7 @@ func TestOverloadedAtTheMemoryBound(t *testing.T) {
 	if got := len(r.all(0)); got != n-1 {
 		t.Fatalf("%d records, %d were taken", got, n-1)
 	}
-	<-disk
-	disk <- nil
+	ok.Store(true)
 	r.engine.retryFlushes() // the tick
 	within(t, "the flush", func() bool { return r.engine.flushAll(r.engine.Get(pid(0))) == nil })
 	r.checkpoint()

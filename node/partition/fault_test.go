@@ -123,6 +123,7 @@ func TestEveryWriteFails(t *testing.T) {
 }
 
 func failAt(t *testing.T, kind faultKind, at int, values, want []string, change func(*Options)) (hit int) {
+	t.Helper()
 	mem := vfs.NewCrashableMem()
 	fs := &faultFS{FS: mem}
 	r := open(t, fs, change)

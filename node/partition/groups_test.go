@@ -3,6 +3,9 @@ package partition
 import (
 	"encoding/binary"
 	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/node/frame"
@@ -15,6 +18,7 @@ type tally struct {
 	mu      sync.Mutex
 	settled map[broker.PartitionID]map[uint64]bool
 	lsn     map[broker.PartitionID]uint64
+	after   func() // called once, behind the next Snapshot
 }
 
 func newTally() *tally {
@@ -43,6 +47,10 @@ func (g *tally) settle(e *Engine, p broker.PartitionID, n uint64) (lsn uint64, e
 
 // Snapshot implements Groups.
 func (g *tally) Snapshot(p broker.PartitionID) (map[string][]byte, uint64) {
+	if after := g.after; after != nil {
+		g.after = nil
+		defer after()
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var b []byte
@@ -92,4 +100,37 @@ func (g *tally) has(t tb, p broker.PartitionID, n uint64) {
 			t.Fatalf("partition %s: %d was settled and is not any more", p, i)
 		}
 	}
+}
+
+// What is staged behind the snapshot of its group, while the checkpoint still
+// runs, is in no state: the log keeps it, and a restart has it.
+func TestEntryBehindTheSnapshot(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	groups := newTally()
+	r := openWith(t, mem, groups.config(nil))
+	r.create(0, 1)
+	if _, err := groups.settle(r.engine, pid(0), 0); err != nil {
+		t.Fatal(err)
+	}
+	var lsn uint64
+	groups.after = func() {
+		var err error
+		if lsn, err = groups.settle(r.engine, pid(0), 1); err != nil {
+			t.Error(err)
+		}
+		if _, err := r.produce(1, "a"); err != nil {
+			t.Error(err)
+		}
+	}
+	r.checkpoint()
+	if got := r.needed(); got > lsn {
+		t.Fatalf("the log may forget LSN %d, an entry behind the snapshot has %d", got-1, lsn)
+	}
+	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+	r.close()
+	again := newTally()
+	r = openWith(t, crashed, again.config(nil))
+	again.has(t, pid(0), 2)
+	equal(t, r.all(1), []string{"0=a"})
+	r.close()
 }
