@@ -186,3 +186,39 @@ func failAt(t *testing.T, kind faultKind, at int, values, want []string, change 
 	w.r.close()
 	return hit
 }
+
+// What was flushed but no checkpoint covers stays in memory and in the log: the
+// sync that would have made it durable fails, and a restart has it (I1, I5).
+func TestEvictionWaitsForTheCheckpoint(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	fs := &faultFS{FS: mem}
+	r := open(t, fs, func(o *Options) { o.FlushBytes = 1 << 20 })
+	r.create(0, 1)
+	first := r.log.NextLSN()
+	values, want := wants(10)
+	for _, v := range values {
+		if _, err := r.produce(0, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.flush(0)
+	r.engine.Get(pid(0)).evict(1 << 30)
+	fs.set(func(op, _ string) (verdict, error) {
+		if op == "sync" {
+			return loseSync, errIO
+		}
+		return pass, nil
+	})
+	for range 2 {
+		r.checkpoint()
+		if got := r.needed(); got > first {
+			t.Fatalf("the log may forget LSN %d, the records begin at %d", got-1, first)
+		}
+	}
+	fs.set(nil)
+	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+	r.close()
+	r = open(t, crashed, nil)
+	equal(t, r.all(0), want)
+	r.close()
+}

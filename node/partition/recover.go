@@ -163,17 +163,21 @@ func (p *Partition) isSealed(base int64) bool {
 	return false
 }
 
-// adopted lists a sealed file that the local state does not know yet.
+// adopted lists a sealed file that the local state does not know yet, in one
+// step with the partition's entry, as sealing does: a crash before the first
+// checkpoint must leave neither a segment without an entry nor an entry that
+// ends below its segments. Nothing else runs yet.
 func (p *Partition) adopted(info segment.Info, firstLSN uint64) error {
 	sealed := state.Sealed{Info: info, FirstLSN: firstLSN}
-	b := p.e.opts.State.NewBatch()
-	b.PutSegment(p.ID, sealed)
-	if err := b.Commit(); err != nil {
-		return err
-	}
 	p.files.sealed = append(p.files.sealed, sealed)
 	p.files.meta = state.Active{}
 	p.fileEnd(info.Next)
+	b := p.e.opts.State.NewBatch()
+	b.PutSegment(p.ID, sealed)
+	b.PutPartition(p.ID, p.entryLocked())
+	if err := b.Commit(); err != nil {
+		return err
+	}
 	p.e.opts.Logger.Info("adopted a sealed segment", "file", p.segmentPath(info.Base), "next", info.Next)
 	return nil
 }
