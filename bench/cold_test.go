@@ -34,11 +34,12 @@ const (
 // everything in the page cache:
 //
 //	get     plain range requests for all bytes of the objects, 8 at once
-//	cold    cold.Cache that has none of them: every batch verified, every chunk kept
+//	unkept  cold.Cache without room on disk: every batch verified
+//	cold    cold.Cache that has none of them: the same, and every chunk kept on disk
 //	hot     the same segments from local files, every batch verified
 //	second  cold.Cache again, from its directory
 //
-// and reports cold/get and second/hot: 1 = the cache costs nothing. Buffers are
+// and reports unkept/get, cold/get and second/hot: 1 = the cache costs nothing. Buffers are
 // warm on all sides: those of the plain requests stay from round to round, and
 // each cache reads another segment first. What the second read had to download
 // because the first could not keep it is reported too.
@@ -55,18 +56,22 @@ func BenchmarkColdRead(b *testing.B) {
 		bufs[i] = make([]byte, getBytes)
 	}
 	root := b.TempDir()
-	var get, coldRead, hot, second, coldX, secondX series
+	var get, coldRead, hot, second, unkeptX, coldX, secondX series
 	refetched := 0.0
 	for b.Loop() {
 		for round := range coldRounds + 1 {
 			dir := filepath.Join(root, strconv.Itoa(round))
 			g := rate(segs, func() { plainGets(b, st, segs, bufs) })
-			c, _ := openCache(b, st, dir)
+			c, _ := openCache(b, st, dir, 1)
+			coldScan(b, c, warm)
+			u := rate(segs, func() { coldScan(b, c, segs) })
+			closeCache(b, c)
+			c, _ = openCache(b, st, dir, 0)
 			coldScan(b, c, warm)
 			cr := rate(segs, func() { coldScan(b, c, segs) })
 			closeCache(b, c) // writes what is on its way to disk
 			h := rate(segs, func() { hotScan(b, segs) })
-			c, reg := openCache(b, st, dir)
+			c, reg := openCache(b, st, dir, 0)
 			openAll(b, c, segs) // a cache in use has the indexes in memory
 			coldScan(b, c, warm)
 			missed := misses(b, reg)
@@ -83,6 +88,7 @@ func BenchmarkColdRead(b *testing.B) {
 			coldRead.add(cr)
 			hot.add(h)
 			second.add(s)
+			unkeptX.add(u / g)
 			coldX.add(cr / g)
 			secondX.add(s / h)
 			refetched += missed
@@ -94,6 +100,7 @@ func BenchmarkColdRead(b *testing.B) {
 	second.report(b, "second-MB/s", false)
 	b.ReportMetric(ratio, "zstd-ratio")
 	b.ReportMetric(refetched, "refetched-chunks")
+	unkeptX.report(b, "unkept/get", true)
 	coldX.report(b, "cold/get", true)
 	secondX.report(b, "second/hot", true)
 }
@@ -117,9 +124,9 @@ func s3Store(b *testing.B) objstore.Store {
 	return st
 }
 
-func openCache(b *testing.B, st objstore.Store, dir string) (*cold.Cache, *prometheus.Registry) {
+func openCache(b *testing.B, st objstore.Store, dir string, room int64) (*cold.Cache, *prometheus.Registry) {
 	reg := prometheus.NewRegistry()
-	c, err := cold.New(cold.Config{FS: vfs.Default, Dir: dir, Store: objstore.For(st, objstore.CauseRead), Registry: reg})
+	c, err := cold.New(cold.Config{FS: vfs.Default, Dir: dir, Store: objstore.For(st, objstore.CauseRead), Registry: reg, MaxBytes: room})
 	if err != nil {
 		b.Fatal(err)
 	}
