@@ -59,6 +59,7 @@ func emptyState() *State {
 
 // goldenState goes through every op once.
 func goldenState(t *testing.T) *State {
+	t.Helper()
 	s := newState()
 	for i, c := range goldenCommands(t) {
 		if c.op() == opAdopt {
@@ -73,6 +74,7 @@ func goldenState(t *testing.T) *State {
 }
 
 func goldenCommands(t *testing.T) []command {
+	t.Helper()
 	other := goldenTopic()
 	other.Name, other.ID = "gone", 0xdef
 	settings := goldenTopic().TopicSettings
@@ -317,6 +319,7 @@ func FuzzDecodeCommand(f *testing.F) {
 }
 
 func fuzzState(t *testing.T) *State {
+	t.Helper()
 	data, err := os.ReadFile("testdata/export-v1.json")
 	if err != nil {
 		t.Fatal(err)

@@ -68,7 +68,10 @@ func testOptions(dir string) Options {
 	return Options{Dir: dir, NodeID: "n1", BindAddr: "127.0.0.1:0"}
 }
 
-func tempDir(t testing.TB) string { return filepath.Join(t.TempDir(), "raft") }
+func tempDir(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "raft")
+}
 
 func tryOpen(t testing.TB, o Options) (*Meta, error) {
 	t.Helper()
@@ -107,6 +110,7 @@ func closeMeta(t testing.TB, m *Meta) {
 
 // must returns a function that ends the test on an error and drops the value.
 func must(t testing.TB) func(any, error) {
+	t.Helper()
 	return func(_ any, err error) {
 		t.Helper()
 		if err != nil {

@@ -153,7 +153,7 @@ func gunzip(dst, src []byte, limit int) ([]byte, error) {
 		switch {
 		case len(dst) > limit:
 			return dst[:0], overLimit(limit)
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return dst, nil
 		case err != nil:
 			return dst[:0], errcode.New(errcode.Corrupt, "batch: gzip: %w", err)

@@ -95,10 +95,11 @@ func (it *Iterator) Next(rec *broker.Record) bool {
 		rec.Timestamp = it.h.MaxTimestamp
 	}
 	rec.Key, rec.Value, rec.Headers = key, value, nil
-	if p == end-1 && b[p] == 0 {
-		p++ // no headers, as most records
-	} else if p = it.headers(rec, b, p); p != end {
-		return it.fail("headers")
+	// Most records have no headers: their last byte says so.
+	if p != end-1 || b[p] != 0 {
+		if it.headers(rec, b, p) != end {
+			return it.fail("headers")
+		}
 	}
 	it.pos, it.last = end, offset
 	it.left--

@@ -86,7 +86,7 @@ func (w *Writer) scan(f vfs.File, flushed int64) (size, flushedTo int64, err err
 		return 0, 0, err
 	}
 	if in := &w.mu.info; in.Next < flushed {
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			err = errcode.New(errcode.Corrupt, "the file ends")
 		}
 		return 0, 0, errcode.New(errcode.Corrupt, "segment %s is damaged at position %d: offsets up to %d are valid, but everything below %d was flushed: %w; nothing was changed, repair it from shipped WAL",

@@ -277,7 +277,7 @@ func (l *Log) leadSync() {
 		l.leadWrite()
 	}
 	l.ensureWritten(upTo)
-	l.syncWritten() // its failure is in the state that waiters look at
+	_ = l.syncWritten() // its failure is in the state that waiters look at
 	l.mu.Lock()
 	l.endSync()
 	l.mu.Unlock()

@@ -57,7 +57,7 @@ func (l *Log) tick() bool {
 	stalled := l.mu.stall != nil
 	l.mu.Unlock()
 	if stalled {
-		l.syncWritten() // what could be written may still be synced; its failure poisons
+		_ = l.syncWritten() // what could be written may still be synced; its failure poisons
 		return true
 	}
 	// First the traffic, then the mark: so the mark's group header says that

@@ -307,7 +307,9 @@ func (r *recovery) replayFile(first, salt, until uint64) error {
 // frame hands one frame on, and keeps the clock of the marks.
 func (r *recovery) frame(f Frame) error {
 	r.info.Frames++
-	r.noteMark(f)
+	if err := r.noteMark(f); err != nil {
+		return err
+	}
 	if r.replay == nil {
 		return nil
 	}

@@ -21,6 +21,7 @@ func TestTranscript(t *testing.T) {
 }
 
 func transcript(t *testing.T, path string) {
+	t.Helper()
 	var mu sync.Mutex
 	var calls []string
 	mem := newFS()

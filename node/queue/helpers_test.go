@@ -65,6 +65,7 @@ type rig struct {
 }
 
 func newRig(t testing.TB, opt Options) *rig {
+	t.Helper()
 	r := &rig{TB: t, j: new(memJournal)}
 	opt.Secret, opt.Journal = []byte("test secret"), r.j
 	r.e = New(opt)

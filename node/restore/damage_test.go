@@ -37,6 +37,7 @@ type full struct {
 }
 
 func newFull(t testing.TB) *full {
+	t.Helper()
 	w := newWorld(t, 1)
 	f := &full{world: w}
 	w.segments(0, 10, 10)

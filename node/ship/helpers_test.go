@@ -97,6 +97,7 @@ func (b *bucket) put(t testing.TB, key string, data []byte) {
 }
 
 func (b *bucket) fence(t testing.TB) {
+	t.Helper()
 	b.put(t, manifest.WALFenceKey(testNode, testIncarnation), archive.Fence{ClusterGeneration: 2}.Encode())
 }
 

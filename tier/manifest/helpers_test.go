@@ -142,12 +142,6 @@ func (f *faulty) Delete(context.Context, []string) error {
 // quick makes appends give up soon and without a pause.
 var quick = WithRetry(3, 0)
 
-// sequence returns nonces 1, 2, 3: tests that compare bytes use it.
-func sequence() Option {
-	n := uint64(0)
-	return WithNonces(func() uint64 { n++; return n })
-}
-
 func mustLoad(t testing.TB, s objstore.Store, hint uint64, opts ...Option) *Chain {
 	t.Helper()
 	c, err := Load(context.Background(), s, testPID, hint, append([]Option{quick}, opts...)...)

@@ -26,6 +26,7 @@ func TestTranscript(t *testing.T) {
 
 // command runs one line: the first argument names the process that runs it.
 func command(t *testing.T, f *faulty, chains map[string]*Chain, nonce *uint64, d *datadriven.TestData) string {
+	t.Helper()
 	ctx := context.Background()
 	name := "a"
 	d.MaybeScanArgs(t, "by", &name)

@@ -58,6 +58,7 @@ func TestJourney(t *testing.T) {
 }
 
 func journey(t *testing.T, seed uint64) {
+	t.Helper()
 	ctx := context.Background()
 	fs, plain := vfs.NewMem(), mem.New("journey", nil)
 	st := fault.New(plain, fault.Options{Seed: seed})
@@ -119,6 +120,7 @@ func journey(t *testing.T, seed uint64) {
 
 // readAll reads a partition from its start to its end, through failures.
 func readAll(t *testing.T, c *cold.Cache, st objstore.Store, pid broker.PartitionID) []byte {
+	t.Helper()
 	ctx := context.Background()
 	chain, err := manifest.Load(ctx, st, pid, 0)
 	if err != nil {
