@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -36,7 +37,7 @@ func TestCrashAfterASegmentWasAdopted(t *testing.T) {
 			if err := r.engine.flushAll(p); err != nil {
 				t.Fatal(err)
 			}
-			first := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100})
+			first := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
 			r.close()
 			w, _, err := segment.Recover(first, p.dir, segment.RecoverOptions{Options: p.segmentOptions(0), MinAppend: 1, MaxAppend: 1})
 			if err != nil {
@@ -61,8 +62,8 @@ func TestCrashAfterASegmentWasAdopted(t *testing.T) {
 			if err := r.engine.Seal(r.engine.Get(pid(0))); err != nil {
 				t.Fatal(err)
 			}
-			if len(r.sealed) != 1 || r.sealed[0].Base != 200 || r.sealed[0].Next != 300 {
-				t.Errorf("sealed behind the adopted one: %+v", r.sealed)
+			if s := r.sealed; len(s) != 2 || s[0].Base != 0 || s[0].Next != 200 || s[1].Base != 200 || s[1].Next != 300 {
+				t.Errorf("the adopted segment and the one behind it: %+v", s)
 			}
 			r.close()
 			r = open(t, second, large)
