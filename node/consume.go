@@ -29,13 +29,13 @@ func (n *Node) Consume(ctx context.Context, req broker.ConsumeRequest) ([]broker
 	}
 	end := time.Now().Add(req.Wait)
 	for {
-		got, err := n.queue.Reserve(ctx, want)
+		got, err := n.reserve(ctx, want)
+		if gone := n.refusal(); gone != nil { // while it waited
+			n.queue.Release(got...)
+			return nil, gone
+		}
 		if err != nil {
 			return nil, n.unserved(t, req.Partition, err)
-		}
-		if err := n.refusal(); err != nil { // while it waited
-			n.queue.Release(got...)
-			return nil, err
 		}
 		if len(got) == 0 {
 			return nil, nil
@@ -47,6 +47,22 @@ func (n *Node) Consume(ctx context.Context, req broker.ConsumeRequest) ([]broker
 		// None of them has a record, or can be read: go on waiting.
 		want.Wait = max(0, time.Until(end))
 	}
+}
+
+// reserve leases what is there, or waits. A wait ends when the node serves no
+// more; who need not wait does not pay for that.
+func (n *Node) reserve(ctx context.Context, want queue.Request) ([]queue.Delivery, error) {
+	wait := want.Wait
+	want.Wait = 0
+	got, err := n.queue.Reserve(ctx, want)
+	if err != nil || len(got) > 0 || wait <= 0 {
+		return got, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(n.serving, cancel)()
+	want.Wait = wait
+	return n.queue.Reserve(ctx, want)
 }
 
 // unserved gives the reason why the queue does not have a partition: it is out

@@ -180,6 +180,17 @@ func TestPoisonedLog(t *testing.T) {
 	m.close()
 }
 
+// watchedContext tells when somebody begins to wait for its end.
+type watchedContext struct {
+	context.Context
+	waits chan<- struct{}
+}
+
+func (c *watchedContext) Done() <-chan struct{} {
+	c.waits <- struct{}{}
+	return c.Context.Done()
+}
+
 // Every method of a node that was taken over is refused as fenced, and who
 // waits hears it at once (I8).
 func TestFencedNode(t *testing.T) {
@@ -195,12 +206,16 @@ func TestFencedNode(t *testing.T) {
 	if _, err := reader.Next(ctx); err != nil {
 		t.Fatal(err)
 	}
-	waiting := make(chan error, 2)
-	go func() { _, err := reader.Next(ctx); waiting <- err }()
+	waiting, parked := make(chan error, 2), make(chan struct{}, 100)
+	go func() { _, err := reader.Next(&watchedContext{ctx, parked}); waiting <- err }()
+	<-parked
 	go func() {
-		_, err := m.Consume(ctx, broker.ConsumeRequest{Topic: "t", Partition: -1, Max: 1, Wait: time.Minute})
+		child, cancel := context.WithCancel(ctx)
+		defer cancel()
+		_, err := m.Consume(&watchedContext{child, parked}, broker.ConsumeRequest{Topic: "t", Partition: -1, Max: 1, Wait: time.Minute})
 		waiting <- err
 	}()
+	<-parked
 	m.fence(errcode.New(errcode.Fenced, "taken over by the test"))
 	for range 2 {
 		select {

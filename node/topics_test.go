@@ -266,11 +266,20 @@ func TestCrashWhileTopicsChange(t *testing.T) {
 // of a topic that the metadata does not know stays (I10), and so does what is
 // none of ours.
 func TestLeftDirectories(t *testing.T) {
-	m := newMemNode(t, nil)
+	m := newMemNode(t, func(o *Options) { o.WALFileSize = 64 << 10 })
 	info := createTopic(t, m.Node, "t", 1)
 	if err := m.DeleteTopic(context.Background(), "t", true); err != nil {
 		t.Fatal(err)
 	}
+	// The log does not know the topic any more.
+	createTopic(t, m.Node, "other", 1)
+	for range 50 {
+		produce(t, m.Node, "other", broker.AckAccepted, broker.NewRecord{Partition: 0, Value: make([]byte, 4<<10)})
+	}
+	if err := m.engine.Release(context.Background(), m.log.NextLSN()); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "the log is recycled", func() bool { return m.log.Stats().Files == 1 })
 	m.close()
 	unknown := broker.TopicID(0x1234)
 	for _, name := range []string{info.ID.String(), unknown.String(), "notes"} {
