@@ -15,6 +15,7 @@ const (
 	pass     verdict = iota
 	refuse           // the error, no effect
 	tear             // a write: the first half, then the error
+	lie              // a write: all of it, then the error
 	loseSync         // a sync: the error; later syncs of this file return nil and persist nothing
 )
 
@@ -126,6 +127,12 @@ func (f *faultFile) write(b []byte, call func([]byte) (int, error)) (int, error)
 	switch v {
 	case pass:
 		return call(b)
+	case lie:
+		n, err := call(b)
+		if err != nil {
+			return n, err
+		}
+		return 0, fault
 	case tear:
 		n, err := call(b[:len(b)/2])
 		if err != nil {
