@@ -193,8 +193,9 @@ func TestCreateForAClientThatLeft(t *testing.T) {
 	m := newMemNode(t, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	m.fs.set(func(op, path string) error {
-		if op == "sync" && inWAL(path) {
-			cancel() // while the base frames become durable
+		// While the base frames become durable; spares are synced before, too.
+		if _, created := m.meta.Topic("t"); created && op == "sync" && inWAL(path) {
+			cancel()
 		}
 		return nil
 	}, nil)
