@@ -334,6 +334,10 @@ func TestPartitionGoesOutOfService(t *testing.T) {
 		t.Fatalf("delivered %+v", msgs)
 	}
 	m.settle("t", broker.SettleAck, msgs...)
+	// An ack survives a power loss once it is synced, which a checkpoint waits for.
+	if err := m.engine.Checkpoint(context.Background()); err != nil {
+		t.Fatal(err)
+	}
 	m.crash(50, 1) // a restart has both
 	if msgs := m.consume("t", 10); len(msgs) != 1 || msgs[0].Partition != 0 {
 		t.Fatalf("delivered %+v", msgs)
