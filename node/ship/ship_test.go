@@ -231,6 +231,7 @@ func TestFenceThatCannotBeReadIsNotAbsent(t *testing.T) {
 					t.Fatal(err)
 				}
 				r.sameLog()
+				synctest.Wait() // the answer comes before the step's end, which clears the error
 				if st := r.ship.Status(); st.LastError != "" {
 					t.Fatalf("status %+v after it works again", st)
 				}
