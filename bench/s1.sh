@@ -4,7 +4,8 @@
 # wrk posts 1 KiB records with a fixed number of connections, alternately to
 #   http      bench/ref/httpref        reads the body, answers 200
 #   wal       bench/ref/httpref -wal   the same, durable before the answer
-#   tidemark  bin/tidemark serve --dev, POST /v1/topics/bench/produce
+#   tidemark  bin/tidemark serve --dev, POST /v1/topics/bench/produce, without
+#             an archive (TIDEMARK_ARGS="--archive file:///dir" adds one)
 # Ratios are paired: each is between two runs of the same round, seconds apart,
 # because the machine drifts more between rounds than programs differ.
 #
@@ -93,7 +94,7 @@ for t in $targets; do
   wal) start wal "$work/httpref" -wal "$work/ring" ;;
   tidemark)
     # shellcheck disable=SC2086 # TIDEMARK_ARGS is a list of words
-    start tidemark "$tidemark" serve --dev --data-dir "$work/data" --archive "file://$work/archive" \
+    start tidemark "$tidemark" serve --dev --data-dir "$work/data" --archive none \
       --http-addr 127.0.0.1:0 --raft-addr 127.0.0.1:0 --metrics-addr 127.0.0.1:0 ${TIDEMARK_ARGS:-}
     post /v1/topics "{\"name\":\"bench\",\"partitions\":$partitions}"
     ;;
