@@ -143,7 +143,7 @@ func (u *Uploader) judge(p *partition, it *item, err error) error {
 	case errors.As(err, &damaged):
 		u.mu.Lock()
 		first := u.mu.parts[p.pid] == p && !p.stopped
-		p.stopped = true
+		p.stopped, p.err = true, damaged.error // together: a status never says stopped without why
 		u.mu.Unlock()
 		if h := u.cfg.Hooks.Stopped; h != nil && first {
 			h(p.pid, it.sealed, damaged.error)
