@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
@@ -45,7 +46,9 @@ func (n *Node) Produce(ctx context.Context, req broker.ProduceRequest) (broker.P
 		return broker.Produced{}, errcode.New(errcode.InvalidArgument, "there are no records to append")
 	}
 	now := n.opts.Now().UnixMilli()
-	parts, err := t.encode(req.Records, now)
+	e := encoders.Get().(*encoder)
+	defer e.release()
+	parts, err := e.encode(t, req.Records, now)
 	if err != nil {
 		return broker.Produced{}, err
 	}
@@ -95,10 +98,26 @@ func placements(parts []partition.Part, now int64) []broker.Placement {
 	return out
 }
 
-// encode places the records and encodes each partition's part.
-func (t *topic) encode(records []broker.NewRecord, now int64) ([]partition.Part, error) {
+// encoder makes the parts of one produce; pooled.
+type encoder struct {
+	part  [1]partition.Part // of a single record
+	batch [1]partition.Batch
+	buf   []byte // its batch, when that is small
+}
+
+var encoders = sync.Pool{New: func() any { return &encoder{buf: make([]byte, 0, partition.SmallBatch)} }}
+
+// release forgets the parts, which nobody uses any more.
+func (e *encoder) release() {
+	e.part[0], e.batch[0] = partition.Part{}, partition.Batch{}
+	encoders.Put(e)
+}
+
+// encode places the records and encodes each partition's part. The parts are
+// valid until release.
+func (e *encoder) encode(t *topic, records []broker.NewRecord, now int64) ([]partition.Part, error) {
 	if len(records) == 1 {
-		return t.encodeOne(&records[0], now)
+		return e.encodeOne(t, &records[0], now)
 	}
 	sticky := t.nextTurn()
 	byPartition := make([][]int, len(t.partitions))
@@ -131,9 +150,9 @@ func (t *topic) encode(records []broker.NewRecord, now int64) ([]partition.Part,
 	return parts, nil
 }
 
-// encodeOne is encode for one record: one allocation for the bytes, which
-// become part of the tail, and one for the part.
-func (t *topic) encodeOne(r *broker.NewRecord, now int64) ([]partition.Part, error) {
+// encodeOne is encode for one record. Unless that is large, it allocates
+// nothing.
+func (e *encoder) encodeOne(t *topic, r *broker.NewRecord, now int64) ([]partition.Part, error) {
 	at, err := t.place(r, -1)
 	if err != nil {
 		return nil, err
@@ -144,8 +163,12 @@ func (t *topic) encodeOne(r *broker.NewRecord, now int64) ([]partition.Part, err
 	}
 	rec := broker.Record{Timestamp: now, Key: r.Key, Value: r.Value, Headers: r.Headers}
 	size := sizeOf(r)
+	buf := e.buf
+	if segment.HeaderSize+size > partition.SmallBatch {
+		buf = make([]byte, 0, segment.HeaderSize+size)
+	}
 	var b segment.Builder
-	b.Reset(newBatchBytes(segment.HeaderSize + size))
+	b.Reset(buf)
 	if err := b.Add(&rec); err != nil {
 		return nil, err
 	}
@@ -153,14 +176,9 @@ func (t *topic) encodeOne(r *broker.NewRecord, now int64) ([]partition.Part, err
 	if err != nil {
 		return nil, err
 	}
-	// Part and batch share one allocation.
-	one := &struct {
-		part  [1]partition.Part
-		batch [1]partition.Batch
-	}{}
-	one.batch[0] = partition.Batch{Data: data, Span: 1}
-	one.part[0] = partition.Part{Partition: p, Batches: one.batch[:]}
-	return one.part[:], nil
+	e.batch[0] = partition.Batch{Data: data, Span: 1}
+	e.part[0] = partition.Part{Partition: p, Batches: e.batch[:]}
+	return e.part[:], nil
 }
 
 func (t *topic) codec(size int) segment.Codec {

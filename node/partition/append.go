@@ -11,11 +11,14 @@ import (
 )
 
 // Batch is one encoded batch that waits for its offset. Its records' deltas
-// count from 0 and Span is the number of offsets it takes. The engine keeps
-// Data: it becomes part of the tail.
+// count from 0 and Span is the number of offsets it takes. Data of more than
+// SmallBatch bytes becomes part of the tail; smaller ones are copied, and the
+// caller's again when Append returns.
 type Batch struct {
 	Data []byte
 	Span int64
+
+	stored []byte // what the tail holds; set by place
 }
 
 // Part is one partition's share of an append.
@@ -90,9 +93,10 @@ func (e *Engine) place(parts []Part, size int, appendMS int64) (wal.Slot, error)
 		part := &parts[i]
 		p := part.Partition
 		part.Base, part.Generation = p.mu.next, p.mu.generation
-		for _, b := range part.Batches {
+		for i := range part.Batches {
+			b := &part.Batches[i]
 			next := p.mu.next + b.Span
-			p.mu.tail.push(tailBatch{base: p.mu.next, next: next, lsn: slot.LSN, appendMS: appendMS, data: b.Data})
+			b.stored = p.mu.tail.push(tailBatch{base: p.mu.next, next: next, lsn: slot.LSN, appendMS: appendMS, data: b.Data})
 			p.mu.next = next
 		}
 	}
@@ -102,9 +106,13 @@ func (e *Engine) place(parts []Part, size int, appendMS int64) (wal.Slot, error)
 // fill stamps a part's batches and copies them into its section.
 func (e *Engine) fill(dst []byte, part *Part) int {
 	at, base := frame.SectionHeaderSize, part.Base
-	for _, b := range part.Batches {
+	for i := range part.Batches {
+		b := &part.Batches[i]
 		segment.Stamp(b.Data, base, part.Generation)
 		at += copy(dst[at:], b.Data)
+		if len(b.Data) <= SmallBatch {
+			copy(b.stored, b.Data)
+		}
 		base += b.Span
 	}
 	frame.PutSectionHeader(dst, part.Partition.ID, part.Generation, at-frame.SectionHeaderSize)

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"runtime"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -12,6 +13,12 @@ import (
 // Batches from this size on were compressed when they arrived, or do not
 // shrink; the flusher stores them as they are.
 const mergeBelow = 32 << 10
+
+// mergeTo is the size of a merged batch before it is compressed. Above it zstd
+// gains nothing worth having (ratios of 3.69 here, 3.75 at 256 KiB of text),
+// takes longer for each byte, and keeps its processor from requests for more
+// than a millisecond.
+const mergeTo = 64 << 10
 
 // flushChunk is how much of a tail is looked at in one step of a flush.
 const flushChunk = 4 << 20
@@ -128,7 +135,7 @@ func (e *Engine) heal(p *Partition) error {
 // caller holds p.flush.
 func (e *Engine) write(p *Partition, m *merger, batches []tailBatch) error {
 	for len(batches) > 0 {
-		out, n, err := m.next(batches, e.opts.FlushBytes, p.compress())
+		out, n, err := m.next(batches, min(e.opts.FlushBytes, mergeTo), p.compress())
 		if err != nil {
 			return err
 		}
@@ -140,7 +147,9 @@ func (e *Engine) write(p *Partition, m *merger, batches []tailBatch) error {
 		p.mu.tail.markFlushed(n)
 		p.mu.Unlock()
 		e.dirty.add(p)
-		batches = batches[n:]
+		if batches = batches[n:]; len(batches) > 0 {
+			runtime.Gosched() // requests go first: this may take milliseconds
+		}
 	}
 	return nil
 }

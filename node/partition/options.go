@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -22,7 +23,6 @@ const (
 	DefaultSealMinBytes       = 1 << 20
 	DefaultMemoryBudget       = 256 << 20
 	DefaultHotBytes           = 48 << 20
-	DefaultFlushers           = 2
 	DefaultCheckpointInterval = time.Second
 	DefaultOpenFiles          = 512
 )
@@ -73,7 +73,7 @@ type Options struct {
 	// MemoryBudget bounds the bytes of all tails: above it the largest are
 	// flushed, and at twice the budget appends are refused (Overloaded).
 	MemoryBudget       int64
-	Flushers           int
+	Flushers           int // flush workers, by default for the half of the processors
 	CheckpointInterval time.Duration
 	OpenFiles          int // sealed segment files kept open
 
@@ -107,7 +107,7 @@ func (o Options) withDefaults() Options {
 	def((*int64)(&o.SealAgeMax), int64(DefaultSealAgeMax))
 	def((*int64)(&o.CheckpointInterval), int64(DefaultCheckpointInterval))
 	if o.Flushers == 0 {
-		o.Flushers = DefaultFlushers
+		o.Flushers = max(1, runtime.GOMAXPROCS(0)/2)
 	}
 	if o.OpenFiles == 0 {
 		o.OpenFiles = DefaultOpenFiles

@@ -19,8 +19,8 @@ import (
 // or is the first after it when from lies in no batch; about maxBytes at most,
 // at least one batch. Batches may reach above the high watermark of the moment
 // when the call began, never above that of its end. An empty run means that
-// from is at or above the high watermark. buf is memory for file reads and may
-// be nil; the batches are valid until it is used again, and must not be changed.
+// from is at or above the high watermark. buf is memory for reads and may be
+// nil; the batches are valid until it is used again, and must not be changed.
 //
 // Errors: Storage, Corrupt (the file says where), ArchiveUnavailable, or why
 // the partition refuses service.
@@ -62,6 +62,9 @@ type Buffer struct {
 	run  [][]byte
 }
 
+// copyAtOnce is about how many bytes a read copies under the partition's lock.
+const copyAtOnce = 256 << 10
+
 func (p *Partition) readTail(from int64, maxBytes int, buf *Buffer) [][]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,14 +73,20 @@ func (p *Partition) readTail(from int64, maxBytes int, buf *Buffer) [][]byte {
 	if !ok {
 		return nil
 	}
-	buf.run = buf.run[:0]
+	buf.run, buf.data = buf.run[:0], buf.data[:0]
 	for size := 0; i < t.visible; i++ {
 		data := t.at(i).data
-		if size > 0 && size+len(data) > maxBytes {
+		if size > 0 && (size+len(data) > maxBytes || len(buf.data) > copyAtOnce) {
 			break
 		}
-		buf.run = append(buf.run, data)
 		size += len(data)
+		if len(data) <= SmallBatch {
+			// What was copied before stays where it is if this moves buf.data.
+			at := len(buf.data)
+			buf.data = append(buf.data, data...)
+			data = buf.data[at:len(buf.data):len(buf.data)]
+		}
+		buf.run = append(buf.run, data)
 	}
 	return buf.run
 }
@@ -259,12 +268,13 @@ func (p *Partition) Record(ctx context.Context, offset int64) (broker.Record, er
 func (p *Partition) decodedAt(ctx context.Context, offset int64) ([]broker.Record, error) {
 	p.mu.Lock()
 	if i, ok := p.mu.tail.find(offset); ok {
-		b := *p.mu.tail.at(i)
+		b := p.mu.tail.at(i)
+		key, data := decodedKey{p.ID, b.base, b.next}, b.lasting()
 		p.mu.Unlock()
-		if b.next-b.base == 1 { // nothing to gain from the cache
-			return segment.DecodeBatch(nil, b.data, new(segment.Scratch))
+		if key.next-key.base == 1 { // nothing to gain from the cache
+			return segment.DecodeBatch(nil, data, new(segment.Scratch))
 		}
-		return p.e.decoded.get(decodedKey{p.ID, b.base, b.next}, func() ([]byte, error) { return b.data, nil })
+		return p.e.decoded.get(key, func() ([]byte, error) { return data, nil })
 	}
 	p.mu.Unlock()
 	s, err := p.segmentFor(offset)
@@ -340,12 +350,21 @@ func (p *Partition) findTime(ctx context.Context, ms, hw int64) (at int64, again
 	}
 	// Records move from the tail into files, never back: what is taken from the
 	// tail now and not found there is in the files that are looked at next.
-	tail := p.tailBatches()
-	at, ok, again, err := p.findTimeFiles(start, ms)
-	if err == nil && !ok && !again {
-		at, err = findTimeTail(tail, ms, hw)
+	p.mu.Lock()
+	inMemory := hw
+	if t := &p.mu.tail; t.flushed < t.visible {
+		inMemory = t.at(t.flushed).base
 	}
-	return at, again, err
+	p.mu.Unlock()
+	at, ok, again, err := p.findTimeFiles(start, ms)
+	switch {
+	case err != nil || ok || again:
+		return at, again, err
+	case inMemory >= hw:
+		return hw, false, nil
+	default:
+		return p.findTimeTail(inMemory, ms, hw)
+	}
 }
 
 // afterGap is offset, or the end of the gap around it.
@@ -440,30 +459,50 @@ func findTimeIn(r *segment.Reader, ms int64) (int64, bool, error) {
 	return at, found, err
 }
 
-// tailBatches lists what is visible in memory.
-func (p *Partition) tailBatches() []tailBatch {
+// tailHeaders is how many batches a look for a time takes under the lock.
+const tailHeaders = 512
+
+// findTimeTail looks in memory from offset from on, where a batch begins. again
+// is set when that has been evicted meanwhile: it is in a file now.
+func (p *Partition) findTimeTail(from, ms, hw int64) (at int64, again bool, err error) {
+	for {
+		data, next, again, err := p.nextInTail(from, ms)
+		if err != nil || again {
+			return 0, again, err
+		}
+		if data == nil && next == from {
+			return hw, false, nil
+		}
+		if data != nil {
+			if at, _, found, err := segment.FindTime(data, ms, nil); err != nil || found {
+				return at, false, err
+			}
+		}
+		from = next
+	}
+}
+
+// nextInTail looks at some of the batches in memory from offset from on. It
+// returns the first whose latest record is not before ms, if there is one, and
+// where to go on: from itself at the end of what is visible.
+func (p *Partition) nextInTail(from, ms int64) (data []byte, next int64, evicted bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := &p.mu.tail
-	out := make([]tailBatch, 0, t.visible-t.flushed)
-	for i := t.flushed; i < t.visible; i++ {
-		out = append(out, *t.at(i))
+	i, ok := t.find(from)
+	if !ok {
+		return nil, from, t.visible == 0 || from < t.at(0).base, nil
 	}
-	return out
-}
-
-func findTimeTail(batches []tailBatch, ms, hw int64) (int64, error) {
-	for _, b := range batches {
+	for end := min(t.visible, i+tailHeaders); i < end; i++ {
+		b := t.at(i)
 		h, err := segment.ParseHeader(b.data)
 		if err != nil {
-			return 0, err
+			return nil, 0, false, err
 		}
-		if h.MaxTimestamp < ms {
-			continue
-		}
-		if at, _, found, err := segment.FindTime(b.data, ms, nil); err != nil || found {
-			return at, err
+		from = b.next
+		if h.MaxTimestamp >= ms {
+			return b.lasting(), from, false, nil
 		}
 	}
-	return hw, nil
+	return nil, from, false, nil
 }

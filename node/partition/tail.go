@@ -1,14 +1,27 @@
 package partition
 
-import "sort"
+import (
+	"bytes"
+	"sort"
+	"sync"
+)
 
 // tailBatch is one batch in memory. Its bytes are immutable once the high
-// watermark passed it.
+// watermark passed it, until it is evicted; small ones stand in the arena.
 type tailBatch struct {
 	base, next int64
 	lsn        uint64
 	appendMS   int64
 	data       []byte
+}
+
+// lasting returns b's bytes for a reader without the partition's lock, which
+// the caller has.
+func (b *tailBatch) lasting() []byte {
+	if len(b.data) <= SmallBatch {
+		return bytes.Clone(b.data) // it may be overwritten once it is evicted
+	}
+	return b.data
 }
 
 // tail is the newest batches of a partition in offset order. Three positions
@@ -27,6 +40,7 @@ type tail struct {
 	flushed int
 	visible int
 	pending int64 // bytes of batches that are visible and not flushed
+	arena   arena
 }
 
 const (
@@ -42,13 +56,37 @@ func (t *tail) at(i int) *tailBatch {
 	return &t.blocks[i>>blockShift][i&(blockSize-1)]
 }
 
-func (t *tail) push(b tailBatch) {
-	if last := len(t.blocks) - 1; last < 0 || len(t.blocks[last]) == blockSize {
+// blocks are full-sized ones that no tail uses, and empty.
+var blocks = sync.Pool{New: func() any { return new([blockSize]tailBatch) }}
+
+// push appends b and returns the bytes that the tail holds for it: b.data, or
+// for a small batch room of that size, to be filled with it before the batch
+// becomes visible.
+func (t *tail) push(b tailBatch) []byte {
+	if len(b.data) <= SmallBatch {
+		b.data = t.arena.add(len(b.data))
+	}
+	switch last := len(t.blocks) - 1; {
+	case last < 0:
 		t.blocks = append(t.blocks, nil)
+	case len(t.blocks[last]) == blockSize:
+		t.blocks = append(t.blocks, blocks.Get().(*[blockSize]tailBatch)[:0])
 	}
 	last := &t.blocks[len(t.blocks)-1]
 	*last = append(*last, b)
 	t.count++
+	return b.data
+}
+
+// pushCopy is push for bytes that are not the tail's to keep.
+func (t *tail) pushCopy(b tailBatch) {
+	data := b.data
+	if len(data) > SmallBatch {
+		b.data = bytes.Clone(data)
+		t.push(b)
+		return
+	}
+	copy(t.push(b), data)
 }
 
 // advance makes every batch up to the durable LSN visible and returns the new
@@ -115,6 +153,9 @@ func (t *tail) evict(want, checkpointed int64) (freed int64) {
 			break
 		}
 		freed += int64(len(b.data))
+		if len(b.data) <= SmallBatch {
+			t.arena.drop()
+		}
 		*b = tailBatch{} // its bytes may go although the block stays
 		t.head++
 		t.count--
@@ -122,6 +163,7 @@ func (t *tail) evict(want, checkpointed int64) (freed int64) {
 		t.visible--
 		if t.head == blockSize {
 			t.head = 0
+			blocks.Put((*[blockSize]tailBatch)(t.blocks[0]))
 			t.blocks[0] = nil
 			t.blocks = t.blocks[1:]
 		}
