@@ -44,9 +44,9 @@ func (x *exchange) readBody(limit int64, what string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// From here on net/http only watches the connection for its end, without a
+	// deadline.
 	x.bodyDone = true
-	// From here on the connection is only watched for its end.
-	_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
 	return body, nil
 }
 
@@ -54,8 +54,10 @@ func (x *exchange) collect(limit, ceiling int64, what string) ([]byte, error) {
 	buf := x.buffer()
 	room := cap(buf.b) // of the buffer, what the budget covers
 	step := 0
-	for {
-		if len(buf.b) >= step {
+	// The first bytes have the server's ReadTimeout, which net/http has armed:
+	// most bodies came with their headers.
+	for first := true; ; first = false {
+		if !first && len(buf.b) >= step {
 			// Not every ResponseWriter has deadlines; where Serve runs it has.
 			_ = http.NewResponseController(x.w).SetReadDeadline(deadlineIn(x.s.limits.BodyStep))
 			step = len(buf.b) + bodyStep

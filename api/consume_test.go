@@ -127,10 +127,16 @@ func TestB27LengthForHTTP10(t *testing.T) {
 }
 
 // B84: a client that goes away while it waits does not take the next record
-// with it.
+// with it. It may have produced on the same connection before, which is not
+// watched for its end during a produce.
 func TestB84DeadPollerReleases(t *testing.T) {
 	s := start(t)
-	nc, _ := s.raw("GET /v1/topics/orders/consume?wait=10s HTTP/1.1\r\nHost: x\r\n\r\n")
+	s.f.topic("other", 1)
+	nc, r := s.raw("POST /v1/topics/other/produce HTTP/1.1\r\nHost: x\r\nX-Tidemark-Client: t\r\nContent-Length: 1\r\n\r\nx")
+	s.want(s.readAnswer(r, "POST"), 202, "")
+	if _, err := nc.Write([]byte("GET /v1/topics/orders/consume?wait=10s HTTP/1.1\r\nHost: x\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "the poll waits", func() bool { return s.s.active.Load() == 1 })
 	if err := nc.Close(); err != nil {
 		t.Fatal(err)

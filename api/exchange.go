@@ -29,6 +29,7 @@ type exchange struct {
 	s           *Server
 	w           http.ResponseWriter
 	r           *http.Request
+	conn        *conn // nil where Serve does not run
 	route       *route
 	params      httprouter.Params
 	query       query
@@ -96,7 +97,10 @@ func (x *exchange) template() string {
 }
 
 func (x *exchange) reset(s *Server, w http.ResponseWriter, r *http.Request) {
-	x.s, x.w, x.r = s, w, r
+	x.s, x.w, x.r, x.conn = s, w, r, connOf(r)
+	if x.conn != nil {
+		x.conn.deaf.Store(false)
+	}
 }
 
 // release returns what the exchange holds and forgets the request.

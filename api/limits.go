@@ -12,7 +12,7 @@ type Limits struct {
 	HeaderTime      time.Duration // from the first byte to the end of the headers; beyond: the connection is closed (5 s)
 	IdleTime        time.Duration // between two requests of one connection (60 s)
 	Connections     int           // open connections; beyond: accepted, answered 503, closed (16,384)
-	BodyStep        time.Duration // for each 64 KiB of a body to arrive; beyond: 408 (10 s)
+	BodyStep        time.Duration // for each 64 KiB of a body to arrive, the first bytes have HeaderTime too; beyond: 408 (10 s)
 	WriteStep       time.Duration // for each 64 KiB of an answer to leave; beyond: the connection is closed (30 s)
 	RecordBytes     int64         // value of one record where the topic says nothing; beyond: 413 (1 MiB)
 	KeyBytes        int64         // key of one record in a batch; beyond: 413 (64 KiB)

@@ -26,6 +26,9 @@ const (
 
 // produce appends one record: the body, byte for byte.
 func (s *Server) produce(x *exchange) error {
+	if x.conn != nil {
+		x.conn.deaf.Store(true) // whoever leaves has their record stored all the same
+	}
 	req, err := x.produceRequest()
 	if err != nil {
 		return err
@@ -143,21 +146,34 @@ func (x *exchange) produced(got *Produced) error {
 	}
 	place := &got.Placements[0]
 	if got.Ack == AckAccepted {
-		h := x.Header()
-		values := make([]string, 2) // both headers' values in one allocation
-		values[0] = strconv.FormatUint(uint64(place.Partition), 10)
-		h["Tidemark-Partition"] = values[0:1:1]
-		if place.FirstOffset >= 0 {
-			values[1] = strconv.FormatInt(place.FirstOffset, 10)
-			h["Tidemark-Offset"] = values[1:2:2]
-		}
-		x.WriteHeader(http.StatusAccepted)
+		x.accepted(place)
 		return nil
 	}
 	out := x.buffer()
 	out.b = append(appendPlacement(out.b, x.topic, place, got.Archived), '\n')
 	x.reply(http.StatusOK, typeJSON, out.b)
 	return nil
+}
+
+// accepted answers 202 with the place in two headers.
+func (x *exchange) accepted(place *Placement) {
+	if x.conn == nil {
+		h := x.Header()
+		h.Set("Tidemark-Partition", strconv.FormatUint(uint64(place.Partition), 10))
+		if place.FirstOffset >= 0 {
+			h.Set("Tidemark-Offset", strconv.FormatInt(place.FirstOffset, 10))
+		}
+		x.WriteHeader(http.StatusAccepted)
+		return
+	}
+	lines := append(x.conn.lines[:0], "Tidemark-Partition: "...)
+	lines = strconv.AppendUint(lines, uint64(place.Partition), 10)
+	if place.FirstOffset >= 0 {
+		lines = append(lines, "\r\nTidemark-Offset: "...)
+		lines = strconv.AppendInt(lines, place.FirstOffset, 10)
+	}
+	x.conn.answerWith(append(lines, "\r\n"...))
+	x.WriteHeader(http.StatusAccepted)
 }
 
 // notConfirmed adds to an error of Produce what was assigned before it.

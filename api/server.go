@@ -82,12 +82,15 @@ func New(b Broker, opts Options) (*Server, error) {
 	s.http = &http.Server{
 		Handler:           s,
 		ReadHeaderTimeout: s.limits.HeaderTime,
-		IdleTimeout:       s.limits.IdleTime,
+		// Bounds the wait for the first bytes of a body; see exchange.collect.
+		ReadTimeout: s.limits.HeaderTime + s.limits.BodyStep,
+		IdleTimeout: s.limits.IdleTime,
 		// net/http reads 4 KiB more than it is told to.
 		MaxHeaderBytes: s.limits.HeaderBytes - 4<<10,
 		// OPTIONS * is answered like every other path.
 		DisableGeneralOptionsHandler: true,
 		BaseContext:                  func(net.Listener) context.Context { return s.base },
+		ConnContext:                  withConn,
 		// What net/http has to say is about single connections and caused by
 		// clients: the metrics count it.
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),

@@ -17,7 +17,7 @@ import (
 // B21: a client that asks to continue and then sends nothing is answered
 // within the body's time, and its connection ends.
 func TestB21ExpectAndSilence(t *testing.T) {
-	s := start(t, limits(func(l *Limits) { l.BodyStep = 100 * time.Millisecond }))
+	s := start(t, limits(func(l *Limits) { l.HeaderTime, l.BodyStep = 200*time.Millisecond, 100*time.Millisecond }))
 	before := runtime.NumGoroutine()
 	var readers []net.Conn
 	for range 200 {
@@ -233,10 +233,27 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
+// A record whose producer leaves before the answer is stored, and nobody is
+// left over: neither request nor connection.
+func TestProducerLeaves(t *testing.T) {
+	s := start(t)
+	for range 20 {
+		nc, _ := s.raw("POST /v1/topics/orders/produce HTTP/1.1\r\nHost: x\r\nX-Tidemark-Client: t\r\nContent-Length: 1\r\n\r\nx")
+		if err := nc.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "every record is stored", func() bool { return s.f.count("orders") == 20 })
+	eventually(t, "the requests end", func() bool { return s.s.active.Load() == 0 })
+	eventually(t, "the connections end", func() bool { return s.metric("tidemark_http_connections") == "1" }) // the one that asks
+}
+
 // B21: a body where none belongs is held to the same deadlines, whatever the
 // route and whatever the answer.
 func TestB21SilentBodiesEverywhere(t *testing.T) {
-	s := start(t, limits(func(l *Limits) { l.BodyStep = 50 * time.Millisecond; l.LingerTime = 50 * time.Millisecond }))
+	s := start(t, limits(func(l *Limits) {
+		l.HeaderTime, l.BodyStep, l.LingerTime = 200*time.Millisecond, 50*time.Millisecond, 50*time.Millisecond
+	}))
 	for _, head := range []string{
 		"GET /healthz", "GET /v1/topics", "DELETE /v1/topics/orders", "GET /v1/topics/orders/consume?wait=10s", "OPTIONS /v1/topics", "GET /nowhere", "PATCH /v1/topics/orders",
 		"POST /v1/topics/orders/ack", "POST /v1/topics/orders/consume", "POST /v1/topics", "GET /v1/topics/orders/partitions/0/records?follow",
