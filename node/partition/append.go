@@ -17,8 +17,6 @@ import (
 type Batch struct {
 	Data []byte
 	Span int64
-
-	stored []byte // what the tail holds; set by place
 }
 
 // Part is one partition's share of an append.
@@ -55,18 +53,19 @@ func (e *Engine) Append(parts []Part, appendMS int64) (lsn uint64, err error) {
 		return 0, err
 	}
 	e.memory.Add(int64(data))
-	// Outside the locks: nobody reads these bytes before the frame is durable,
-	// and it cannot be before Done.
+	// Outside the locks: nobody reads these bytes before Done.
 	frame.PutCommitHeader(slot.Body, frame.CommitHeader{AppendMS: appendMS, OriginIncarnation: e.opts.Incarnation})
 	at := frame.CommitHeaderSize
 	for i := range parts {
-		at += e.fill(slot.Body[at:], &parts[i])
+		at += fill(slot.Body[at:], &parts[i])
 	}
 	slot.Done()
 	return slot.LSN, nil
 }
 
 // place does what needs the partitions' locks: check, reserve, number, push.
+// Small batches are copied into their tails here: a tail that is closed
+// meanwhile takes its memory along.
 func (e *Engine) place(parts []Part, size int, appendMS int64) (wal.Slot, error) {
 	for i := range parts {
 		parts[i].Partition.mu.Lock()
@@ -95,25 +94,20 @@ func (e *Engine) place(parts []Part, size int, appendMS int64) (wal.Slot, error)
 		part.Base, part.Generation = p.mu.next, p.mu.generation
 		for i := range part.Batches {
 			b := &part.Batches[i]
+			segment.Stamp(b.Data, p.mu.next, p.mu.generation)
 			next := p.mu.next + b.Span
-			b.stored = p.mu.tail.push(tailBatch{base: p.mu.next, next: next, lsn: slot.LSN, appendMS: appendMS, data: b.Data})
+			p.mu.tail.push(tailBatch{base: p.mu.next, next: next, lsn: slot.LSN, appendMS: appendMS, data: b.Data})
 			p.mu.next = next
 		}
 	}
 	return slot, nil
 }
 
-// fill stamps a part's batches and copies them into its section.
-func (e *Engine) fill(dst []byte, part *Part) int {
-	at, base := frame.SectionHeaderSize, part.Base
+// fill copies a part's batches into its section.
+func fill(dst []byte, part *Part) int {
+	at := frame.SectionHeaderSize
 	for i := range part.Batches {
-		b := &part.Batches[i]
-		segment.Stamp(b.Data, base, part.Generation)
-		at += copy(dst[at:], b.Data)
-		if len(b.Data) <= SmallBatch {
-			copy(b.stored, b.Data)
-		}
-		base += b.Span
+		at += copy(dst[at:], part.Batches[i].Data)
 	}
 	frame.PutSectionHeader(dst, part.Partition.ID, part.Generation, at-frame.SectionHeaderSize)
 	return at

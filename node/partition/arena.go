@@ -1,24 +1,21 @@
 package partition
 
-import "sync"
+import "github.com/tidemark-mq/tidemark/internal/slab"
 
 const (
 	// SmallBatch is the size in bytes up to which the engine copies a batch;
 	// larger ones it keeps.
 	SmallBatch = 4 << 10
 
-	// chunkBytes is what a tail of small batches grows by.
-	chunkBytes = 32 << 10
 	// firstChunk is the first chunk of a tail: most tails are idle.
 	firstChunk = SmallBatch
 )
 
 // arena is the memory of a tail's small batches. They stand in chunks in the
-// order in which they came, and leave in that order. An empty chunk goes to
-// whichever tail needs one next: memory that goes round costs a small append
-// much less than memory that the collector has to find, clear and map anew.
+// order in which they came, and leave in that order; a chunk that is empty goes
+// to whichever tail needs one next.
 //
-// So what stands in an arena may be overwritten once its batch is evicted:
+// So what stands in an arena is overwritten, or gone, once its batch has left:
 // readers copy it under the partition's lock.
 type arena struct {
 	chunks []*chunk // the last one takes what comes
@@ -26,13 +23,13 @@ type arena struct {
 
 type chunk struct {
 	buf  []byte
-	used int // bytes from the beginning that were given out
-	live int // batches in it
+	from *slab.Chunk // nil for a first chunk
+	used int         // bytes from the beginning that were given out
+	live int         // batches in it
 }
 
-// chunks are those of chunkBytes that no tail uses; the collector takes what
-// is too much.
-var chunks = sync.Pool{New: func() any { return &chunk{buf: make([]byte, chunkBytes)} }}
+// chunks are shared by all tails of the process.
+var chunks slab.Pool
 
 // add returns room for a batch of size bytes, at most SmallBatch.
 func (a *arena) add(size int) []byte {
@@ -40,7 +37,8 @@ func (a *arena) add(size int) []byte {
 	if n == 0 {
 		a.chunks = append(a.chunks, &chunk{buf: make([]byte, firstChunk)})
 	} else if c := a.chunks[n-1]; len(c.buf)-c.used < size {
-		a.chunks = append(a.chunks, chunks.Get().(*chunk))
+		from := chunks.Get()
+		a.chunks = append(a.chunks, &chunk{buf: from.Bytes, from: from})
 	}
 	c := a.chunks[len(a.chunks)-1]
 	at := c.used
@@ -55,13 +53,25 @@ func (a *arena) drop() {
 	if c.live--; c.live > 0 {
 		return
 	}
-	c.used = 0
 	if len(a.chunks) == 1 {
+		c.used = 0
 		return
 	}
 	a.chunks[0] = nil
 	a.chunks = a.chunks[1:]
-	if len(c.buf) == chunkBytes {
-		chunks.Put(c)
+	c.release()
+}
+
+// close gives everything back.
+func (a *arena) close() {
+	for _, c := range a.chunks {
+		c.release()
+	}
+	a.chunks = nil
+}
+
+func (c *chunk) release() {
+	if c.from != nil {
+		chunks.Put(c.from)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tidemark-mq/tidemark/internal/slab"
 )
 
 // The arena gives every batch bytes of its own, in whatever sizes batches come
@@ -34,7 +36,7 @@ func TestArena(t *testing.T) {
 			live = live[1:]
 			a.drop()
 		}
-		if most := 64*SmallBatch/(chunkBytes-SmallBatch) + 2; len(a.chunks) > most {
+		if most := 64*SmallBatch/(slab.ChunkBytes-SmallBatch) + 2; len(a.chunks) > most {
 			t.Fatalf("%d batches stand in %d chunks, want at most %d", len(live), len(a.chunks), most)
 		}
 	}

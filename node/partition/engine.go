@@ -136,6 +136,7 @@ func (e *Engine) Close() error {
 	e.checkpoints.Unlock()
 	for _, p := range e.All() {
 		errs = append(errs, p.closeFiles())
+		p.evict(math.MaxInt64)
 	}
 	e.handles.closeAll()
 	return errors.Join(errs...)

@@ -104,12 +104,7 @@ func (e *Engine) forget(p *Partition) {
 	e.late.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var size int64
-	for i := range p.mu.tail.len() {
-		size += int64(len(p.mu.tail.at(i).data))
-	}
-	e.memory.Add(-size)
-	p.mu.tail = tail{}
+	e.memory.Add(-p.mu.tail.close())
 	p.mu.inTails = false
 	e.tails.remove(p)
 	e.dirty.remove(p)

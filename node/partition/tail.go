@@ -59,12 +59,12 @@ func (t *tail) at(i int) *tailBatch {
 // blocks are full-sized ones that no tail uses, and empty.
 var blocks = sync.Pool{New: func() any { return new([blockSize]tailBatch) }}
 
-// push appends b and returns the bytes that the tail holds for it: b.data, or
-// for a small batch room of that size, to be filled with it before the batch
-// becomes visible.
-func (t *tail) push(b tailBatch) []byte {
-	if len(b.data) <= SmallBatch {
-		b.data = t.arena.add(len(b.data))
+// push appends b. It copies the bytes of a small batch and keeps those of a
+// larger one.
+func (t *tail) push(b tailBatch) {
+	if data := b.data; len(data) <= SmallBatch {
+		b.data = t.arena.add(len(data))
+		copy(b.data, data)
 	}
 	switch last := len(t.blocks) - 1; {
 	case last < 0:
@@ -75,18 +75,24 @@ func (t *tail) push(b tailBatch) []byte {
 	last := &t.blocks[len(t.blocks)-1]
 	*last = append(*last, b)
 	t.count++
-	return b.data
 }
 
 // pushCopy is push for bytes that are not the tail's to keep.
 func (t *tail) pushCopy(b tailBatch) {
-	data := b.data
-	if len(data) > SmallBatch {
-		b.data = bytes.Clone(data)
-		t.push(b)
-		return
+	if len(b.data) > SmallBatch {
+		b.data = bytes.Clone(b.data)
 	}
-	copy(t.push(b), data)
+	t.push(b)
+}
+
+// close empties the tail and returns how many bytes of batches were in it.
+func (t *tail) close() (freed int64) {
+	for i := range t.count {
+		freed += int64(len(t.at(i).data))
+	}
+	t.arena.close()
+	*t = tail{}
+	return freed
 }
 
 // advance makes every batch up to the durable LSN visible and returns the new
