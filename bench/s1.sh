@@ -12,6 +12,8 @@
 # usage: bench/s1.sh            settings come from the environment:
 #   ROUNDS=4         rounds; the order of the targets turns with each
 #   SECONDS_EACH=3   seconds per measurement
+#   WARM=5           seconds each target runs before its first measurement: a
+#                    broker first takes the memory that it then uses
 #   CONNS="64 256"   connections; 1 compares the latency of a lone producer
 #   TARGETS="http wal tidemark"   what to run; the first ones are the base
 #   RECORD_BYTES=1024  PARTITIONS=6  WRK_THREADS=2
@@ -23,7 +25,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-rounds=${ROUNDS:-4} each=${SECONDS_EACH:-3} conns=${CONNS:-64 256}
+rounds=${ROUNDS:-4} each=${SECONDS_EACH:-3} warm=${WARM:-5} conns=${CONNS:-64 256}
 targets=${TARGETS:-http wal tidemark} threads=${WRK_THREADS:-2} partitions=${PARTITIONS:-6}
 tidemark=${TIDEMARK:-$root/bin/tidemark}
 export RECORD_BYTES=${RECORD_BYTES:-1024}
@@ -121,7 +123,7 @@ measure() {
 raw=$work/raw.tsv
 read -ra list <<<"$targets"
 for c in $conns; do
-  for t in "${list[@]}"; do measure "$t" "$c" 1 >/dev/null; done # warm-up
+  for t in "${list[@]}"; do measure "$t" "$c" "$warm" >/dev/null; done
   for ((r = 0; r < rounds; r++)); do
     for ((i = 0; i < ${#list[@]}; i++)); do
       t=${list[(i + r) % ${#list[@]}]}

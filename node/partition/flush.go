@@ -18,7 +18,7 @@ const mergeBelow = 32 << 10
 // gains nothing worth having (ratios of 3.69 here, 3.75 at 256 KiB of text),
 // takes longer for each byte, and keeps its processor from requests for more
 // than a millisecond.
-const mergeTo = 64 << 10
+const mergeTo = 60 << 10
 
 // flushChunk is how much of a tail is looked at in one step of a flush.
 const flushChunk = 4 << 20
