@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +21,8 @@ type conn struct {
 	l       *listener
 	closed  atomic.Bool
 	deaf    atomic.Bool // the end of the client's side is not looked for
-	writeBy time.Time   // the armed deadline; only the serving goroutine writes
+	reads   readDeadline
+	writeBy time.Time // the armed deadline; only the serving goroutine writes
 
 	// Header lines of the next answer, and what that is put together in.
 	lines, whole []byte
@@ -47,7 +49,72 @@ func (c *conn) Read(b []byte) (int, error) {
 	if len(b) == 1 && c.deaf.Load() {
 		return 0, nil
 	}
+	c.reads.active.Add(1)
+	defer c.reads.active.Add(-1)
+	if err := c.reads.arm(c.Conn); err != nil {
+		return 0, err
+	}
 	return c.Conn.Read(b)
+}
+
+// SetReadDeadline takes effect with the next read, and at once for a read that
+// is under way. net/http sets five for every request, and most requests read
+// once.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.reads.want.Store(sinceEpoch(t))
+	if c.reads.active.Load() > 0 {
+		return c.reads.arm(c.Conn)
+	}
+	return nil
+}
+
+// readDeadline is the deadline that was asked for and the one that the
+// connection has.
+type readDeadline struct {
+	want   atomic.Int64 // see sinceEpoch
+	active atomic.Int32 // reads under way
+
+	mu    sync.Mutex
+	armed int64
+}
+
+// An armed deadline that ends up to deadlineSlack before the one that was asked
+// for is used again, if it is longDeadline away: an idle connection's.
+const (
+	deadlineSlack = time.Second
+	longDeadline  = 20 * time.Second
+)
+
+// arm gives nc the deadline that was asked for.
+func (d *readDeadline) arm(nc net.Conn) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	want := d.want.Load()
+	if want == d.armed {
+		return nil
+	}
+	if early := want - d.armed; d.armed > 0 && early > 0 && early < int64(deadlineSlack) && d.armed-sinceEpoch(time.Now()) > int64(longDeadline) {
+		return nil
+	}
+	d.armed = want
+	if want == 0 {
+		return nc.SetReadDeadline(time.Time{})
+	}
+	return nc.SetReadDeadline(epoch.Add(time.Duration(want)))
+}
+
+// epoch is what read deadlines count from, by the clock that never jumps.
+var epoch = time.Now()
+
+// sinceEpoch is t in nanoseconds after epoch; 0 stands for no deadline.
+func sinceEpoch(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	if d := t.Sub(epoch); d != 0 {
+		return int64(d)
+	}
+	return 1
 }
 
 // answerWith puts header lines, each with its end of line, into the head of the

@@ -48,7 +48,7 @@ func TestConfigLayers(t *testing.T) {
 	}
 	want := config{
 		DataDir: "/from/file", NodeID: "env", SegmentBytes: 3 << 20, SealAge: 3 * time.Minute, WALInterval: 2 * time.Second,
-		HTTPAddr: "0.0.0.0:7942", RaftAddr: "127.0.0.1:0", SealMinBytes: 1 << 20, FlushBytes: 256 << 10, WALMaxBytes: 2 << 30,
+		HTTPAddr: "0.0.0.0:7942", RaftAddr: "127.0.0.1:0", SealMinBytes: 1 << 20, FlushBytes: 512 << 10, WALMaxBytes: 2 << 30,
 		StateInterval: 10 * time.Minute, CacheBytes: 1 << 30, ShutdownGrace: 10 * time.Second, LogFormat: "json", LogLevel: slog.LevelInfo,
 	}
 	if c != want {

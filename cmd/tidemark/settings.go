@@ -83,7 +83,7 @@ var settings = []setting{
 		parse: duration(func(c *config) *time.Duration { return &c.SealAge }, 10*time.Millisecond)},
 	{name: "seal-min-bytes", kind: "size", def: "1MiB", usage: "smaller segments wait for more records",
 		parse: size(func(c *config) *int64 { return &c.SealMinBytes }, 1, 1<<30)},
-	{name: "flush-bytes", kind: "size", def: "256KiB", usage: "size of a partition's tail at which it is written to its segment",
+	{name: "flush-bytes", kind: "size", def: "512KiB", usage: "size of a partition's tail at which it is written to its segment",
 		parse: size(func(c *config) *int64 { return &c.FlushBytes }, 1, 64<<20)},
 	{name: "wal-interval", kind: "duration", def: "1s", usage: "time between two shipped pieces of the write-ahead log: how far the archive trails the node",
 		parse: duration(func(c *config) *time.Duration { return &c.WALInterval }, 10*time.Millisecond)},

@@ -16,7 +16,7 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultFlushBytes         = 256 << 10
+	DefaultFlushBytes         = 512 << 10
 	DefaultSegmentBytes       = 64 << 20
 	DefaultSealAge            = 10 * time.Minute
 	DefaultSealAgeMax         = 12 * time.Hour

@@ -30,10 +30,10 @@ func (s before) Put(ctx context.Context, key string, body io.ReadSeeker, size in
 	return s.Store.Put(ctx, key, body, size, o)
 }
 
-// full is an archive with one object of everything, and two of WAL.
+// full is an archive with one object of everything, and three of WAL.
 type full struct {
 	*world
-	meta, state, entry, first, last string
+	meta, state, entry, first, middle, last string
 }
 
 func newFull(t testing.TB) *full {
@@ -47,7 +47,7 @@ func newFull(t testing.TB) *full {
 	f.first = wr.ship()
 	f.state = wr.state(archive.State{LSN: from, ReplayFrom: from, Partitions: []archive.PartitionState{{Topic: w.topic.ID, Generation: 1}}})
 	wr.records(w.id(0), 1, 102, 1)
-	wr.ship()
+	f.middle = wr.ship()
 	wr.records(w.id(0), 1, 103, 1)
 	f.last = wr.ship()
 	f.meta = w.keys("meta/")[0]
@@ -102,6 +102,7 @@ func TestDamageBeforeTheClaim(t *testing.T) {
 		says []string
 	}{
 		{manifest.ClusterKey(1), nil}, {newer, []string{older}}, {w.state, nil}, {w.entry, nil}, {manifest.WALOpenKey(nodeID, firstI), nil},
+		{w.last, nil},
 	} {
 		good := w.get(c.key)
 		damaged := [][]byte{good[:len(good)/2], {}, good[:len(good)-2]}
@@ -220,27 +221,27 @@ func TestHoleInShippedWAL(t *testing.T) {
 	w.restore()
 }
 
-// Damage in shipped WAL shows after the claim: the key is named, no directory is
+// Damage in shipped WAL before its newest object shows after the claim: the key is named, no directory is
 // left, nothing is overwritten, and the restore works once the object is back.
 func TestDamageAfterTheClaim(t *testing.T) {
 	w := newFull(t)
-	good := w.get(w.last)
+	good := w.get(w.middle)
 	flipped := bytes.Clone(good)
 	flipped[len(flipped)-3] ^= 1
 	for _, bad := range [][]byte{good[:len(good)-1], {}, flipped, w.get(w.first)} {
-		w.replace(w.last, bad)
+		w.replace(w.middle, bad)
 		before := w.content()
-		w.refused(errcode.Corrupt, w.last)
+		w.refused(errcode.Corrupt, w.middle)
 		after := w.content()
 		for k, v := range before {
 			if after[k] != v {
 				t.Fatalf("%s was changed", k)
 			}
 		}
-		w.replace(w.last, good)
+		w.replace(w.middle, good)
 	}
-	fails := w.fault.Add(fault.Rule{Ops: []string{fault.Get}, Key: w.last, Do: fault.Fail})
-	w.refused(errcode.Transient, w.last)
+	fails := w.fault.Add(fault.Rule{Ops: []string{fault.Get}, Key: w.middle, Do: fault.Fail})
+	w.refused(errcode.Transient, w.middle)
 	fails.Remove()
 	dir, report := w.restore()
 	if report.TailRecords != 4 {

@@ -73,6 +73,9 @@ type Plan struct {
 	WALObjects      int       `json:"wal_objects"` // shipped WAL to replay
 	WALBytes        int64     `json:"wal_bytes"`
 	NewestObject    time.Time `json:"newest_object"` // records accepted after this may be missing, by the store's clock
+	// MayBeMissing is about how many those are: as many as the newest WAL
+	// object of each node holds, which is what came in one shipping interval.
+	MayBeMissing int64 `json:"may_be_missing"`
 	Alive           bool      `json:"alive"`         // the cluster was seen writing
 }
 

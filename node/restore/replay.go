@@ -83,7 +83,7 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 	seen := overlap{}
 	for k := i.toReplay(); k < len(i.wal); k++ {
 		key := i.wal[k]
-		object, err := r.read(ctx, i, key)
+		object, err := readWAL(ctx, r.store, i, key)
 		if err == nil {
 			err = object.Each(func(f wal.Frame) error {
 				if f.LSN < next {
@@ -105,8 +105,9 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 	return nil
 }
 
-func (r *replay) read(ctx context.Context, i *incarnation, key manifest.Key) (*archive.WAL, error) {
-	stored, _, err := objstore.ReadAll(ctx, r.store, key.String(), maxWALStored)
+// readWAL reads one shipped WAL object of i.
+func readWAL(ctx context.Context, store objstore.Store, i *incarnation, key manifest.Key) (*archive.WAL, error) {
+	stored, _, err := objstore.ReadAll(ctx, store, key.String(), maxWALStored)
 	if err != nil {
 		return nil, errcode.Wrap(errcode.ArchiveUnavailable, err, "read")
 	}

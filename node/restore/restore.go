@@ -38,6 +38,9 @@ func Look(ctx context.Context, o Options) (Plan, error) {
 	if err := s.loadChains(ctx, &o); err != nil {
 		return Plan{}, err
 	}
+	if err := s.countNewest(ctx, o.Store); err != nil {
+		return Plan{}, err
+	}
 	p := s.plan(&o)
 	p.Alive, err = s.alive(ctx, &o)
 	return p, err
@@ -83,6 +86,9 @@ func (r *run) all(ctx context.Context) error {
 	}
 	// What cannot be read is found before the old cluster is ended.
 	if err := before.loadChains(ctx, r.o); err != nil {
+		return err
+	}
+	if err := before.countNewest(ctx, r.o.Store); err != nil {
 		return err
 	}
 	alive, err := before.alive(ctx, r.o)
@@ -168,6 +174,9 @@ func (r *run) claim(ctx context.Context, before *survey) error {
 		return err
 	}
 	if err := s.loadChains(ctx, r.o); err != nil {
+		return err
+	}
+	if err := s.countNewest(ctx, r.o.Store); err != nil {
 		return err
 	}
 	r.survey = s

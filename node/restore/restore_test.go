@@ -40,7 +40,7 @@ func TestTailPositionsAndGenerations(t *testing.T) {
 	wr.records(w.id(0), 1, 35, 2)
 	wr.ship()
 	dir, report := w.restore()
-	if report.TailRecords != 7 || report.Segments != 3 || report.ArchivedRecords != 30 || report.Topics != 1 || report.Partitions != 2 || report.NewGeneration != 2 ||
+	if report.TailRecords != 7 || report.MayBeMissing != 2 || report.Segments != 3 || report.ArchivedRecords != 30 || report.Topics != 1 || report.Partitions != 2 || report.NewGeneration != 2 ||
 		report.UnknownFrames != 0 || report.NewestRecord.UnixMilli() != 1_700_000_000_000 {
 		t.Fatalf("%+v", report)
 	}

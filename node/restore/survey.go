@@ -10,10 +10,13 @@ import (
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/node/frame"
 	"github.com/tidemark-mq/tidemark/node/ship"
 	"github.com/tidemark-mq/tidemark/raftmeta"
+	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
+	"github.com/tidemark-mq/tidemark/wal"
 )
 
 // maxState bounds a state object as it is stored.
@@ -27,6 +30,7 @@ type survey struct {
 	meta         *raftmeta.State
 	incarnations []*incarnation // in the order in which they wrote
 	newest       time.Time      // store's time of the newest WAL object
+	perInterval  int64          // records in the newest WAL objects of all nodes
 	chains       map[broker.PartitionID]*manifest.Chain
 }
 
@@ -311,6 +315,7 @@ func (s *survey) plan(o *Options) Plan {
 		Archive: o.Store.Capabilities().URL, ClusterID: s.claim.ClusterID,
 		Generation: s.claim.Generation, NewGeneration: s.claim.Generation + 1,
 		Export: s.exportKey, Topics: len(s.meta.Topics()), Partitions: len(s.chains), NewestObject: s.newest,
+		MayBeMissing: s.perInterval,
 	}
 	for _, c := range s.chains {
 		t := c.Totals()
@@ -325,6 +330,58 @@ func (s *survey) plan(o *Options) Plan {
 		}
 	}
 	return p
+}
+
+// countNewest counts the records in each node's newest WAL object. They came in
+// one shipping interval, so about as many may have come after it, which only
+// the lost disk had.
+func (s *survey) countNewest(ctx context.Context, store objstore.Store) error {
+	last := map[string]*incarnation{} // by node
+	for _, i := range s.incarnations {
+		if len(i.wal) > 0 {
+			last[i.node] = i
+		}
+	}
+	for _, i := range last {
+		key := i.wal[len(i.wal)-1]
+		object, err := readWAL(ctx, store, i, key)
+		if err == nil {
+			err = object.Each(func(f wal.Frame) error {
+				n, err := records(f)
+				s.perInterval += n
+				return err
+			})
+		}
+		if err != nil {
+			return errcode.Wrap(errcode.Corrupt, err, "shipped WAL %s", key)
+		}
+	}
+	return nil
+}
+
+// records returns how many records a frame holds.
+func records(f wal.Frame) (n int64, err error) {
+	if f.Kind != wal.KindCommit && f.Kind != wal.KindCarry {
+		return 0, nil
+	}
+	_, sections, err := frame.ParseCommit(f.Body)
+	if err != nil {
+		return 0, err
+	}
+	for s := range sections {
+		for rest := s.Batches; len(rest) > 0; {
+			batch, after, err := segment.NextBatch(rest)
+			if err != nil {
+				return 0, err
+			}
+			h, err := segment.ParseHeader(batch)
+			if err != nil {
+				return 0, err
+			}
+			n, rest = n+int64(h.Records), after
+		}
+	}
+	return n, nil
 }
 
 // alive reports whether the cluster is seen writing: its newest object is
