@@ -23,6 +23,7 @@ type conn struct {
 	deaf    atomic.Bool // the end of the client's side is not looked for
 	reads   readDeadline
 	writeBy time.Time // the armed deadline; only the serving goroutine writes
+	now     time.Time // when the request's handler ended, until something is written
 
 	// Header lines of the next answer, and what that is put together in.
 	lines, whole []byte
@@ -147,8 +148,11 @@ func (c *conn) write(b []byte) (written int, err error) {
 	for {
 		// A deadline costs about as much as a small answer's copy: an armed one
 		// is used again while at least three quarters of its time are left.
-		step := c.l.limits.WriteStep
-		if now := time.Now(); c.writeBy.Sub(now) < step-step/4 {
+		step, now := c.l.limits.WriteStep, c.now
+		if c.now = (time.Time{}); now.IsZero() {
+			now = time.Now()
+		}
+		if c.writeBy.Sub(now) < step-step/4 {
 			c.writeBy = now.Add(step)
 			if err := c.SetWriteDeadline(c.writeBy); err != nil {
 				return written, err

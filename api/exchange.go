@@ -42,7 +42,9 @@ type exchange struct {
 	bodyDone    bool      // read to its end
 	bodyBroken  bool      // it stopped arriving, or is no body
 	charged     int64     // taken from the budget of large bodies
-	held        []*buffer // go back to their pool at the end
+	own         buffer    // the first buffer, which stays with the exchange
+	ownUsed     bool
+	held        []*buffer // further ones, which go back to their pool
 	records     []NewRecord
 	headers     []broker.Header
 }
@@ -83,6 +85,13 @@ func (x *exchange) reply(status int, contentType []string, body []byte) {
 
 // buffer returns an empty pooled buffer that lives until the answer is done.
 func (x *exchange) buffer() *buffer {
+	if !x.ownUsed {
+		x.ownUsed = true
+		if x.own.b == nil {
+			x.own.b = make([]byte, 0, smallBuffer)
+		}
+		return &x.own
+	}
 	b := smallBuffers.Get().(*buffer)
 	b.b = b.b[:0]
 	x.held = append(x.held, b)
@@ -116,7 +125,12 @@ func (x *exchange) release() {
 	// beyond their lengths.
 	clear(x.records)
 	clear(x.headers)
-	*x = exchange{held: x.held[:0], records: x.records[:0], headers: x.headers[:0]}
+	first := x.own.b[:0]
+	if cap(first) > smallBufferTo { // it grew: large ones have a pool
+		(&buffer{first}).release()
+		first = nil
+	}
+	*x = exchange{own: buffer{first}, held: x.held[:0], records: x.records[:0], headers: x.headers[:0]}
 }
 
 // needTopic looks the topic of the path up.

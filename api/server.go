@@ -174,8 +174,12 @@ func (s *Server) finish(x *exchange, started time.Time) {
 	if p != nil {
 		status = 0 // aborted
 	}
+	now := time.Now()
+	if x.conn != nil {
+		x.conn.now = now // the answer leaves next
+	}
 	series := s.seriesOf(x)
-	series.done(status, time.Since(started).Seconds(), x.in, x.out)
+	series.done(status, now.Sub(started).Seconds(), x.in, x.out)
 	s.active.Add(-1)
 	if p != nil {
 		// Whatever the handler left behind is not used again.

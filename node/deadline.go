@@ -19,7 +19,6 @@ type deadlines struct {
 type sharedDeadline struct {
 	ctx    context.Context
 	parent <-chan struct{}
-	until  time.Time // newer requests need a newer one
 }
 
 // deadline bounds a wait by wait, 0 = the default. ctx may end it earlier.
@@ -41,9 +40,9 @@ func (n *Node) deadline(ctx context.Context, wait time.Duration) (context.Contex
 // get returns the shared context of the parent, or nil for one that does not
 // last.
 func (d *deadlines) get(parent, base context.Context) context.Context {
-	done, now := parent.Done(), time.Now()
+	done := parent.Done()
 	s := d.current.Load()
-	if s != nil && s.parent == done && now.Before(s.until) {
+	if s != nil && s.parent == done {
 		return s.ctx
 	}
 	if s == nil || s.parent != done {
@@ -61,6 +60,9 @@ func (d *deadlines) get(parent, base context.Context) context.Context {
 	} else {
 		context.AfterFunc(ctx, cancel)
 	}
-	d.current.Store(&sharedDeadline{ctx, done, now.Add(time.Second)})
+	s = &sharedDeadline{ctx, done}
+	d.current.Store(s)
+	// Requests that come later need a later one.
+	time.AfterFunc(time.Second, func() { d.current.CompareAndSwap(s, nil) })
 	return ctx
 }
