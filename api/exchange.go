@@ -39,10 +39,10 @@ type exchange struct {
 	status      int
 	in, out     int64
 	wroteHeader bool
-	bodyDone    bool      // read to its end
-	bodyBroken  bool      // it stopped arriving, or is no body
-	charged     int64     // taken from the budget of large bodies
-	own         buffer    // the first buffer, which stays with the exchange
+	bodyDone    bool   // read to its end
+	bodyBroken  bool   // it stopped arriving, or is no body
+	charged     int64  // taken from the budget of large bodies
+	own         buffer // the first buffer, which stays with the exchange
 	ownUsed     bool
 	held        []*buffer // further ones, which go back to their pool
 	records     []NewRecord

@@ -76,7 +76,7 @@ type Plan struct {
 	// MayBeMissing is about how many those are: as many as the newest WAL
 	// object of each node holds, which is what came in one shipping interval.
 	MayBeMissing int64 `json:"may_be_missing"`
-	Alive           bool      `json:"alive"`         // the cluster was seen writing
+	Alive        bool  `json:"alive"` // the cluster was seen writing
 }
 
 // Report says what a restore did.
