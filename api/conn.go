@@ -20,10 +20,10 @@ type conn struct {
 	net.Conn
 	l       *listener
 	closed  atomic.Bool
-	deaf    atomic.Bool // the end of the client's side is not looked for
+	deaf    atomic.Bool // the client's end is not looked for; a produce sets it, finish clears it
 	reads   readDeadline
 	writeBy time.Time // the armed deadline; only the serving goroutine writes
-	now     time.Time // when the request's handler ended, until something is written
+	now     time.Time // when the running request's handler ended; zero before
 
 	// Header lines of the next answer, and what that is put together in.
 	lines, whole []byte
@@ -144,6 +144,10 @@ func (c *conn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// SetWriteDeadline does nothing: write sets the deadlines, and net/http, which
+// clears them after each request, would clear one that is to be used again.
+func (c *conn) SetWriteDeadline(time.Time) error { return nil }
+
 func (c *conn) write(b []byte) (written int, err error) {
 	for {
 		// A deadline costs about as much as a small answer's copy: an armed one
@@ -154,7 +158,7 @@ func (c *conn) write(b []byte) (written int, err error) {
 		}
 		if c.writeBy.Sub(now) < step-step/4 {
 			c.writeBy = now.Add(step)
-			if err := c.SetWriteDeadline(c.writeBy); err != nil {
+			if err := c.Conn.SetWriteDeadline(c.writeBy); err != nil {
 				return written, err
 			}
 		}

@@ -176,22 +176,29 @@ func TestB84LeasedTooLateGoesBack(t *testing.T) {
 	}
 }
 
-// B84: an answer that the client does not take is an answer it never had.
+// B84: an answer that the client does not take is an answer it never had, be it
+// the first one on its connection or a later one.
 func TestB84UnwrittenAnswerGoesBack(t *testing.T) {
-	s := start(t, limits(func(l *Limits) { l.WriteStep = 50 * time.Millisecond; l.ConsumeBytes = 64 << 20 }))
-	for range 20 {
-		s.f.put("orders", strings.Repeat("x", 1<<20))
-	}
-	_, r := s.raw("POST /v1/topics/orders/consume?max=20 HTTP/1.1\r\nHost: x\r\nX-Tidemark-Client: t\r\nContent-Length: 0\r\n\r\n")
-	eventually(t, "the leases are given back", func() bool { return s.f.releasedCount() == 20 })
-	// What did arrive never looks complete.
-	res, err := http.ReadResponse(r, nil)
-	if err == nil {
-		_, err = io.Copy(io.Discard, res.Body)
-		res.Body.Close()
-	}
-	if err == nil {
-		t.Error("the broken answer looked complete")
+	for _, earlier := range []int{0, 2} {
+		s := start(t, limits(func(l *Limits) { l.WriteStep = 2 * time.Second; l.ConsumeBytes = 64 << 20 }))
+		for range 20 {
+			s.f.put("orders", strings.Repeat("x", 1<<20))
+		}
+		const consume = "POST /v1/topics/orders/consume?max=20 HTTP/1.1\r\nHost: x\r\nX-Tidemark-Client: t\r\nContent-Length: 0\r\n\r\n"
+		_, r := s.raw(strings.Repeat("GET /v1/topics HTTP/1.1\r\nHost: x\r\n\r\n", earlier) + consume)
+		for range earlier {
+			s.want(s.readAnswer(r, "GET"), 200, "")
+		}
+		eventually(t, "the leases are given back", func() bool { return s.f.releasedCount() == 20 })
+		// What did arrive never looks complete.
+		res, err := http.ReadResponse(r, nil)
+		if err == nil {
+			_, err = io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+		}
+		if err == nil {
+			t.Errorf("the broken answer after %d others looked complete", earlier)
+		}
 	}
 }
 

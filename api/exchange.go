@@ -108,7 +108,8 @@ func (x *exchange) template() string {
 func (x *exchange) reset(s *Server, w http.ResponseWriter, r *http.Request) {
 	x.s, x.w, x.r, x.conn = s, w, r, connOf(r)
 	if x.conn != nil {
-		x.conn.deaf.Store(false)
+		// The last answer may have left before its handler ended.
+		x.conn.now, x.conn.lines = time.Time{}, x.conn.lines[:0]
 	}
 }
 

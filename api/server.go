@@ -177,6 +177,7 @@ func (s *Server) finish(x *exchange, started time.Time) {
 	now := time.Now()
 	if x.conn != nil {
 		x.conn.now = now // the answer leaves next
+		x.conn.deaf.Store(false)
 	}
 	series := s.seriesOf(x)
 	series.done(status, now.Sub(started).Seconds(), x.in, x.out)

@@ -233,6 +233,27 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
+// After a produce, whose connection is not watched, a long header that arrives
+// in two pieces is read like any other, wherever they are parted.
+func TestLongHeaderAfterProduce(t *testing.T) {
+	s := start(t)
+	nc, r := s.raw("POST /v1/topics/orders/produce HTTP/1.1\r\nHost: x\r\nX-Tidemark-Client: t\r\nContent-Length: 1\r\n\r\nx")
+	s.want(s.readAnswer(r, "POST"), 202, "")
+	head := "GET /v1/topics HTTP/1.1\r\nHost: x\r\nX-Long: " + strings.Repeat("y", 6000) + "\r\n\r\n"
+	pause := time.NewTicker(30 * time.Millisecond)
+	defer pause.Stop()
+	const buffer = 4096 // net/http's
+	for at := strings.Index(head, "X-Long") + buffer - 2; at < strings.Index(head, "X-Long")+buffer+2; at++ {
+		for _, part := range []string{head[:at], head[at:]} {
+			if _, err := nc.Write([]byte(part)); err != nil {
+				t.Fatal(err)
+			}
+			<-pause.C
+		}
+		s.want(s.readAnswer(r, "GET"), 200, "")
+	}
+}
+
 // A record whose producer leaves before the answer is stored, and nobody is
 // left over: neither request nor connection.
 func TestProducerLeaves(t *testing.T) {

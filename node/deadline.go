@@ -42,7 +42,7 @@ func (n *Node) deadline(ctx context.Context, wait time.Duration) (context.Contex
 func (d *deadlines) get(parent, base context.Context) context.Context {
 	done := parent.Done()
 	s := d.current.Load()
-	if s != nil && s.parent == done {
+	if s != nil && s.parent == done && s.ctx.Err() == nil {
 		return s.ctx
 	}
 	if s == nil || s.parent != done {

@@ -92,8 +92,8 @@ func (e *Engine) place(parts []Part, size int, appendMS int64) (wal.Slot, error)
 		part := &parts[i]
 		p := part.Partition
 		part.Base, part.Generation = p.mu.next, p.mu.generation
-		for i := range part.Batches {
-			b := &part.Batches[i]
+		for k := range part.Batches {
+			b := &part.Batches[k]
 			segment.Stamp(b.Data, p.mu.next, p.mu.generation)
 			next := p.mu.next + b.Span
 			p.mu.tail.push(tailBatch{base: p.mu.next, next: next, lsn: slot.LSN, appendMS: appendMS, data: b.Data})

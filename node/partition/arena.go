@@ -53,8 +53,8 @@ func (a *arena) drop() {
 	if c.live--; c.live > 0 {
 		return
 	}
-	if len(a.chunks) == 1 {
-		c.used = 0
+	if len(a.chunks) == 1 && c.from == nil {
+		c.used = 0 // a first chunk stays with its tail
 		return
 	}
 	a.chunks[0] = nil

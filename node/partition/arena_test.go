@@ -43,8 +43,15 @@ func TestArena(t *testing.T) {
 	for range live {
 		a.drop()
 	}
+	if len(a.chunks) != 0 {
+		t.Fatalf("an arena that had grown keeps %d chunks when it is empty", len(a.chunks))
+	}
+	for range 3 {
+		a.add(100)
+		a.drop()
+	}
 	if len(a.chunks) != 1 || a.chunks[0].used != 0 {
-		t.Fatalf("an empty arena has %d chunks, want one that is free", len(a.chunks))
+		t.Fatalf("an idle arena has %d chunks, want its first one, free", len(a.chunks))
 	}
 }
 

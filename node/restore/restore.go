@@ -176,9 +176,7 @@ func (r *run) claim(ctx context.Context, before *survey) error {
 	if err := s.loadChains(ctx, r.o); err != nil {
 		return err
 	}
-	if err := s.countNewest(ctx, r.o.Store); err != nil {
-		return err
-	}
+	s.perInterval = before.perInterval
 	r.survey = s
 	r.report.Plan = s.plan(r.o)
 	r.report.Generation, r.report.NewGeneration = before.claim.Generation, claim.Generation

@@ -352,7 +352,8 @@ func (s *survey) countNewest(ctx context.Context, store objstore.Store) error {
 				return err
 			})
 		}
-		if err != nil {
+		// Damage to what a state object covers does not stop a restore.
+		if err != nil && i.toReplay() < len(i.wal) {
 			return errcode.Wrap(errcode.Corrupt, err, "shipped WAL %s", key)
 		}
 	}
