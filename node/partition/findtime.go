@@ -1,0 +1,149 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	iofs "io/fs"
+	"slices"
+
+	"github.com/tidemark-mq/tidemark/node/state"
+	"github.com/tidemark-mq/tidemark/segment"
+)
+
+// FindTime returns the first visible offset whose record's timestamp is at or
+// after ms, or the high watermark when there is none.
+func (p *Partition) FindTime(ctx context.Context, ms int64) (int64, error) {
+	if err := p.Refused(); err != nil {
+		return 0, err
+	}
+	hw := p.HighWatermark()
+	for {
+		at, again, err := p.findTime(ctx, ms, hw)
+		if err != nil {
+			return 0, p.because(err)
+		}
+		if !again {
+			return max(min(at, hw), p.oldest()), nil
+		}
+	}
+}
+
+func (p *Partition) findTime(ctx context.Context, ms, hw int64) (at int64, again bool, err error) {
+	start := p.localStart()
+	if a := p.e.opts.Archive; a != nil && p.oldest() < start {
+		at, ok, err := a.FindTime(ctx, p.ID, ms)
+		if err != nil || ok && at < start {
+			return at, false, err
+		}
+	}
+	// Records move from the tail into files, never back: what is taken from the
+	// tail now and not found there is in the files that are looked at next.
+	p.mu.Lock()
+	inMemory := hw
+	if t := &p.mu.tail; t.flushed < t.visible {
+		inMemory = t.at(t.flushed).base
+	}
+	p.mu.Unlock()
+	at, ok, again, err := p.findTimeFiles(start, ms)
+	switch {
+	case err != nil || ok || again:
+		return at, again, err
+	case inMemory >= hw:
+		return hw, false, nil
+	default:
+		return p.findTimeTail(inMemory, ms, hw)
+	}
+}
+
+// findTimeFiles looks in the files from offset from on. again is set when one
+// of them turned out to be only in the archive.
+func (p *Partition) findTimeFiles(from, ms int64) (at int64, ok, again bool, err error) {
+	for {
+		p.files.RLock()
+		i := slices.IndexFunc(p.files.sealed, func(s state.Sealed) bool { return s.Base >= from && s.MaxTimestamp >= ms })
+		if i < 0 {
+			defer p.files.RUnlock() // the lock keeps the active file open
+			if p.files.active == nil {
+				return 0, false, false, nil
+			}
+			at, ok, err = findTimeIn(p.files.active.Reader(), ms)
+			return at, ok, false, err
+		}
+		path, next := p.segmentPath(p.files.sealed[i].Base), p.files.sealed[i].Next
+		p.files.RUnlock()
+		h, err := p.e.handles.open(path)
+		if errors.Is(err, iofs.ErrNotExist) && p.forgetMissing(path) {
+			return 0, false, true, nil
+		}
+		if err != nil {
+			return 0, false, false, err
+		}
+		at, ok, err = findTimeIn(h.Reader, ms)
+		p.e.handles.release(h)
+		if err != nil || ok {
+			return at, ok, false, err
+		}
+		from = next
+	}
+}
+
+func findTimeIn(r *segment.Reader, ms int64) (int64, bool, error) {
+	entry, ok := r.SeekTime(ms)
+	if !ok {
+		return 0, false, nil
+	}
+	b, _, err := r.ReadBatch(entry, nil)
+	if err != nil {
+		return 0, false, err
+	}
+	at, _, found, err := segment.FindTime(b, ms, nil)
+	return at, found, err
+}
+
+// tailHeaders is how many batches a look for a time takes under the lock.
+const tailHeaders = 512
+
+// findTimeTail looks in memory from offset from on, where a batch begins. again
+// is set when that has been evicted meanwhile: it is in a file now.
+func (p *Partition) findTimeTail(from, ms, hw int64) (at int64, again bool, err error) {
+	for {
+		data, next, again, err := p.nextInTail(from, ms)
+		if err != nil || again {
+			return 0, again, err
+		}
+		if data == nil && next == from {
+			return hw, false, nil
+		}
+		if data != nil {
+			if at, _, found, err := segment.FindTime(data, ms, nil); err != nil || found {
+				return at, false, err
+			}
+		}
+		from = next
+	}
+}
+
+// nextInTail looks at some of the batches in memory from offset from on. It
+// returns the first whose latest record is not before ms, if there is one, and
+// where to go on: from itself at the end of what is visible.
+func (p *Partition) nextInTail(from, ms int64) (data []byte, next int64, evicted bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := &p.mu.tail
+	i, ok := t.find(from)
+	if !ok {
+		return nil, from, t.visible == 0 || from < t.at(0).base, nil
+	}
+	for end := min(t.visible, i+tailHeaders); i < end; i++ {
+		b := t.at(i)
+		h, err := segment.ParseHeader(b.data)
+		if err != nil {
+			return nil, 0, false, err
+		}
+		from = b.next
+		if h.MaxTimestamp >= ms {
+			return b.lasting(), from, false, nil
+		}
+	}
+	return nil, from, false, nil
+}
