@@ -203,7 +203,7 @@ func (l *Log) writeGroup(g *stagedGroup) error {
 	// evidence, and evidence must not run ahead of the fact.
 	sealGroup(g.buf[:g.n], l.mu.salt, g.first, g.frames, l.durable.Load())
 	clear(g.buf[g.n:size]) // the buffer is reused, padding must be zero
-	if err := writeAll(l.mu.file, g.buf[:size], l.mu.pos); err != nil {
+	if err := l.writeAt(g.buf[:size], l.mu.pos); err != nil {
 		return errcode.Wrap(errcode.Storage, err, "write group of LSN %d at %d", g.first, l.mu.pos)
 	}
 	l.mu.pos += size

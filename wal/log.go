@@ -199,7 +199,7 @@ func (l *Log) lastWrites() error {
 func (l *Log) closeFiles() error {
 	var errs []error
 	if f := l.mu.file; f != nil {
-		errs = append(errs, f.Close())
+		errs = append(errs, f.Close(), l.mu.direct.close())
 	}
 	if l.dir != nil {
 		errs = append(errs, l.dir.Close())

@@ -105,13 +105,14 @@ func (l *Log) discard(nb newborn) error {
 
 // adopt makes the newborn the current file; pos is where its next group goes.
 func (l *Log) adopt(nb newborn, pos int64) {
+	direct := l.openDirect(nb)
 	l.syncMu.Lock() // nobody may be syncing the file that is closed here
 	defer l.syncMu.Unlock()
 	l.mu.Lock()
-	old := l.mu.file
+	old, oldDirect := l.mu.file, l.mu.direct
 	entry := &logFile{first: nb.header.First, salt: nb.header.Salt}
 	entry.size.Store(max(nb.size, pos))
-	l.mu.file, l.mu.pos, l.mu.salt, l.mu.entry = nb.file, pos, nb.header.Salt, entry
+	l.mu.file, l.mu.direct, l.mu.pos, l.mu.salt, l.mu.entry = nb.file, direct, pos, nb.header.Salt, entry
 	l.mu.Unlock()
 
 	l.files.mu.Lock()
@@ -120,7 +121,7 @@ func (l *Log) adopt(nb newborn, pos int64) {
 	if old == nil {
 		return
 	}
-	if err := old.Close(); err != nil {
+	if err := errors.Join(old.Close(), oldDirect.close()); err != nil {
 		// Everything in it is fsynced, so nothing is lost.
 		l.o.Logger.Warn("wal: close of a finished file failed", "dir", l.o.Dir, "err", err)
 	}

@@ -61,10 +61,12 @@ type staging struct {
 	room                     chan struct{} // those who found no free group
 	changed                  chan struct{} // DurableChanged
 
-	file  vfs.File // current file: read under mu, replaced by the write role under mu
-	pos   int64    // where the next group goes; only the write role touches it
-	salt  uint64   // of the current file; only the write role touches it
-	entry *logFile // the current file's; only the write role touches it
+	file vfs.File // current file: read under mu, replaced by the write role under mu
+	// Of the current file; only the write role touches them.
+	direct *directWriter // nil: there is none
+	pos    int64         // where the next group goes
+	salt   uint64
+	entry  *logFile
 
 	lastSync uint64 // frames that the last sync made durable
 
@@ -259,7 +261,7 @@ func (s *staging) newGroup(size int) *stagedGroup {
 }
 
 func makeGroup(size int) *stagedGroup {
-	return &stagedGroup{buf: make([]byte, size), ready: make(chan struct{}, 1)}
+	return &stagedGroup{buf: alignedBytes(size), ready: make(chan struct{}, 1)}
 }
 
 // release takes back a group that is written.

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package wal
+
+import "github.com/cockroachdb/pebble/v2/vfs"
+
+// bypassCache says that writes cannot go around the page cache here.
+func bypassCache(vfs.File) bool { return false }
