@@ -69,8 +69,8 @@ func (r *recovery) run() error {
 	return nil
 }
 
-// openDir makes the directory if there is none. Its own name must survive a
-// crash too, so the parent is synced.
+// openDir makes the directory if there is none, and what is in it durable. Its
+// own name must survive a crash too, so the parent is synced.
 func (r *recovery) openDir() error {
 	l, fs := r.l, r.l.o.FS
 	if err := fs.MkdirAll(l.o.Dir, 0o755); err != nil {
@@ -86,7 +86,10 @@ func (r *recovery) openDir() error {
 	if l.dir, err = fs.OpenDir(l.o.Dir); err != nil {
 		return errcode.Wrap(errcode.Storage, err, "open wal directory %s", l.o.Dir)
 	}
-	return nil
+	// The process before may have died between a rename and its sync. A spare
+	// that is a log file on disk still must not get new content: after a loss
+	// of power it would stand under its old name, and be damage.
+	return errcode.Wrap(errcode.Storage, l.dir.Sync(), "sync wal directory %s", l.o.Dir)
 }
 
 // list sorts the directory into log files and spares. Spares of a useful size

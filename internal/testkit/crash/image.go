@@ -1,0 +1,273 @@
+package crash
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+)
+
+// Kill returns the file system as the death of the process leaves it:
+// everything that was written is there, and what was not synced still is not.
+func (fs *FS) Kill() *FS {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	copies := map[*inode]*inode{}
+	return &FS{root: fs.root.fork(copies)}
+}
+
+// fork copies the inode and all below it, in both views. Pages are shared.
+func (n *inode) fork(copies map[*inode]*inode) *inode {
+	if n == nil {
+		return nil
+	}
+	if c := copies[n]; c != nil {
+		return c
+	}
+	c := &inode{dir: n.dir}
+	copies[n] = c
+	if !n.dir {
+		n.epoch, c.epoch = epochs.Add(1), epochs.Add(1)
+		c.pages, c.size = slices.Clone(n.pages), n.size
+		c.durable, c.onDisk = n.durable, n.onDisk // never changed in place
+		c.lost = maps.Clone(n.lost)
+		return c
+	}
+	c.names, c.durably = make(map[string]*inode, len(n.names)), make(map[string]*inode, len(n.durably))
+	for name, child := range n.names {
+		c.names[name] = child.fork(copies)
+	}
+	for name, child := range n.durably {
+		c.durably[name] = child.fork(copies)
+	}
+	return c
+}
+
+// choice is one thing that a power loss may keep or not.
+type choice struct {
+	n    *inode
+	page int    // of a file; -1 = its length
+	name string // of a directory
+}
+
+// choices lists what is not durable, in an order that depends on nothing but
+// the tree. fs.mu is held.
+func (fs *FS) choices() []choice {
+	var out []choice
+	seen := map[*inode]bool{}
+	var walk func(n *inode)
+	walk = func(n *inode) {
+		if seen[n] {
+			return
+		}
+		seen[n] = true
+		if !n.dir {
+			for i, p := range n.pages {
+				if p != at(n.durable, i) {
+					out = append(out, choice{n: n, page: i})
+				}
+			}
+			if n.size != n.onDisk {
+				out = append(out, choice{n: n, page: -1})
+			}
+			return
+		}
+		for _, name := range unionNames(n) {
+			now, then := n.names[name], n.durably[name]
+			if now != then {
+				out = append(out, choice{n: n, name: name})
+			}
+			for _, child := range []*inode{now, then} {
+				if child != nil {
+					walk(child)
+				}
+			}
+		}
+	}
+	walk(fs.root)
+	return out
+}
+
+func unionNames(n *inode) []string {
+	out := make([]string, 0, len(n.names))
+	for name := range n.names {
+		out = append(out, name)
+	}
+	for name := range n.durably {
+		if n.names[name] == nil {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Dirty returns how many things are not durable.
+func (fs *FS) Dirty() int {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return len(fs.choices())
+}
+
+// Losses returns up to most different disks that a loss of power may leave:
+// all of them if they are that few, else the two extremes and random ones, in
+// which pages may also be torn.
+func (fs *FS) Losses(rng *rand.Rand, most int) []*FS {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	list := fs.choices()
+	seen := map[string]bool{}
+	var out []*FS
+	add := func(keep func(i int) bool, tear *rand.Rand) {
+		b := builder{kept: make(map[choice]bool, len(list)), mark: make([]byte, len(list)), order: make(map[choice]int, len(list)), tear: tear, made: map[*inode]*inode{}}
+		for i, c := range list {
+			b.kept[c], b.order[c] = keep(i), i
+		}
+		image := &FS{root: b.build(fs.root)}
+		if sig := string(b.mark); tear != nil || !seen[sig] {
+			seen[sig] = true
+			out = append(out, image)
+		}
+	}
+	if len(list) < 20 && 1<<len(list) <= most {
+		for set := range 1 << len(list) {
+			add(func(i int) bool { return set>>i&1 == 1 }, nil)
+		}
+		return out
+	}
+	add(func(int) bool { return false }, nil)
+	if most > 2 {
+		add(func(int) bool { return true }, nil)
+	}
+	for len(out) < most {
+		percent := []int{10, 30, 50, 70, 90, 97}[rng.IntN(6)]
+		add(func(int) bool { return rng.IntN(100) < percent }, rng)
+	}
+	return out
+}
+
+// Loss returns one disk that a loss of power may leave.
+func (fs *FS) Loss(rng *rand.Rand) *FS {
+	all := fs.Losses(rng, 4)
+	return all[rng.IntN(len(all))]
+}
+
+// builder makes one image. Its mark says which choices had an effect, so that
+// two that differ only in what is out of sight count once.
+type builder struct {
+	kept  map[choice]bool
+	order map[choice]int
+	mark  []byte
+	tear  *rand.Rand
+	made  map[*inode]*inode
+}
+
+func (b *builder) keeps(c choice) bool {
+	kept, open := b.kept[c]
+	if open {
+		b.mark[b.order[c]] = 1
+		if kept {
+			b.mark[b.order[c]] = 2
+		}
+	}
+	return kept
+}
+
+func (b *builder) build(n *inode) *inode {
+	if c := b.made[n]; c != nil {
+		return c
+	}
+	c := &inode{dir: n.dir, epoch: epochs.Add(1)}
+	b.made[n] = c
+	if n.dir {
+		b.directory(c, n)
+		return c
+	}
+	c.size = n.onDisk
+	c.pages = slices.Clone(n.durable)
+	for i, p := range n.pages {
+		old := at(n.durable, i)
+		if p == old || !b.keeps(choice{n: n, page: i}) {
+			continue
+		}
+		c.size = max(c.size, min(n.size, int64(i+1)*pageSize))
+		for len(c.pages) <= i {
+			c.pages = append(c.pages, nil)
+		}
+		c.pages[i] = b.torn(old, p)
+	}
+	if n.size != n.onDisk && b.keeps(choice{n: n, page: -1}) {
+		c.size = n.size // the length came through, what is missing reads as zeros
+	}
+	for len(c.pages) < int((c.size+pageSize-1)/pageSize) {
+		c.pages = append(c.pages, nil)
+	}
+	// The writer's inode must not write these pages in place any more.
+	n.epoch = epochs.Add(1)
+	c.durable, c.onDisk = slices.Clone(c.pages), c.size
+	return c
+}
+
+const sector = 512
+
+// torn returns the new page or, now and then, a mix of its sectors with the
+// old one's.
+func (b *builder) torn(old, now *page) *page {
+	if b.tear == nil || now == nil || b.tear.IntN(4) != 0 {
+		return now
+	}
+	mix := &page{data: now.data}
+	for at := 0; at < pageSize; at += sector {
+		if b.tear.IntN(2) == 0 {
+			if old == nil {
+				clear(mix.data[at : at+sector])
+			} else {
+				copy(mix.data[at:at+sector], old.data[at:])
+			}
+		}
+	}
+	return mix
+}
+
+func (b *builder) directory(c, n *inode) {
+	names := map[string]*inode{}
+	for _, name := range unionNames(n) {
+		now, then := n.names[name], n.durably[name]
+		child := then
+		if now != then && b.keeps(choice{n: n, name: name}) {
+			child = now
+		}
+		if child != nil {
+			names[name] = child
+		}
+	}
+	// A rename may be lost, but never takes the file with it: one of the two
+	// names is there.
+	for name, child := range n.durably {
+		if linked(n.names, child) && !linked(names, child) {
+			if names[name] == nil {
+				names[name] = child
+				continue
+			}
+			for later, other := range n.names {
+				if other == child {
+					names[later] = child
+				}
+			}
+		}
+	}
+	c.names = make(map[string]*inode, len(names))
+	sorted := slices.Sorted(maps.Keys(names)) // random numbers are drawn in a fixed order
+	for _, name := range sorted {
+		c.names[name] = b.build(names[name])
+	}
+	c.durably = maps.Clone(c.names)
+}
+
+func linked(names map[string]*inode, n *inode) bool {
+	for _, other := range names {
+		if other == n {
+			return true
+		}
+	}
+	return false
+}
