@@ -167,6 +167,8 @@ func (n *Node) path(name string) string { return n.opts.FS.PathJoin(n.opts.Dir, 
 func (n *Node) start() {
 	var ctx context.Context
 	n.tasks, ctx = errgroup.WithContext(n.base)
+	n.disk.onLow = n.log.Reconsider
+	n.db.Patient()
 	n.tasks.Go(func() error { return n.disk.run(ctx) })
 	n.tasks.Go(func() error { return n.follow(ctx) })
 	if n.shipper != nil {
@@ -188,6 +190,9 @@ func (n *Node) Close() error {
 func (n *Node) shut() error {
 	var errs []error
 	n.cancel()
+	if n.db != nil {
+		n.db.Hasten() // on a disk that takes nothing, nobody below waits for it
+	}
 	if n.tasks != nil {
 		errs = append(errs, n.tasks.Wait())
 	}
@@ -288,6 +293,10 @@ func (n *Node) Readiness() broker.Readiness {
 		degrade(err)
 	}
 	if err := n.disk.accept(); err != nil {
+		r.Data = false
+		degrade(err)
+	}
+	if err := n.db.Err(); err != nil {
 		r.Data = false
 		degrade(err)
 	}

@@ -39,7 +39,7 @@ func (n *Node) Produce(ctx context.Context, req broker.ProduceRequest) (broker.P
 	if ack == broker.AckArchived && n.shipper == nil {
 		return broker.Produced{}, errcode.New(errcode.InvalidArgument, "ack=archived needs an archive, this node runs without one: set --archive, or ask for accepted or committed")
 	}
-	if err := n.disk.accept(); err != nil {
+	if err := n.accept(); err != nil {
 		return broker.Produced{}, err
 	}
 	if len(req.Records) == 0 {

@@ -187,6 +187,7 @@ func (n *Node) openLog(marks state.Marks) (groups []groupEntry, unknown uint64, 
 		// that nobody knows.
 		Holds: map[string]uint64{"checkpoint": marks.Needed, holdUnknown: 1},
 		Now:   n.opts.Now, Logger: n.opts.Logger, Registerer: n.opts.Registerer,
+		DiskOK: n.disk.room,
 		OnPressure: func(upTo uint64) {
 			if err := n.engine.Release(context.Background(), upTo); err != nil {
 				n.opts.Logger.Warn("the log is over its size and cannot be freed", "error", err)

@@ -94,6 +94,11 @@ func (n *Node) CreateTopic(ctx context.Context, spec broker.TopicSpec) (broker.T
 	if err := n.refusal(); err != nil {
 		return broker.TopicInfo{}, err
 	}
+	// A change of topics waits for the local state; one that cannot be written
+	// now would hold up every other.
+	if err := n.db.Err(); err != nil {
+		return broker.TopicInfo{}, err
+	}
 	n.topicsMu.Lock()
 	defer n.topicsMu.Unlock()
 	want, err := topicOf(spec)
@@ -227,6 +232,9 @@ func (n *Node) Topics(_ context.Context, after string, limit int) ([]broker.Topi
 // leader's confirmation that its data is garbage, then here. What the archive
 // holds of it stays until garbage collection.
 func (n *Node) DeleteTopic(ctx context.Context, name string, force bool) error {
+	if err := n.db.Err(); err != nil {
+		return err
+	}
 	n.topicsMu.Lock()
 	defer n.topicsMu.Unlock()
 	t, err := n.topic(name)

@@ -67,6 +67,11 @@ type Options struct {
 	// of the log, one call at a time; Close waits for a running call, so it
 	// must return when the owner stops. nil = nobody is asked.
 	OnPressure func(upTo uint64)
+	// DiskOK says why the disk has no room for that many more bytes of spares,
+	// which the log can do without. An error for 0 bytes means that spares are
+	// to be given back; see Log.Reconsider. It does not block. nil = there is
+	// always room.
+	DiskOK func(bytes int64) error
 }
 
 // withDefaults returns a copy with every zero value replaced.
@@ -92,6 +97,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.DiskOK == nil {
+		o.DiskOK = func(int64) error { return nil }
 	}
 	o.Holds = maps.Clone(o.Holds)
 	return o

@@ -21,8 +21,46 @@ func (l *Log) janitor() {
 			return
 		}
 		l.recycle()
-		l.fill()
+		if l.o.DiskOK(0) != nil {
+			l.shed()
+		} else {
+			l.fill()
+		}
 	}
+}
+
+// Reconsider says that Options.DiskOK may answer otherwise than before. It does
+// not block.
+func (l *Log) Reconsider() { poke(l.chores) }
+
+// shed gives spares back to a disk that is short of space. One stays: it is
+// what acks are written to when the next file is due and the disk is full, and
+// it was made while there was room for it.
+func (l *Log) shed() {
+	for {
+		sp, ok := l.files.surplus()
+		if !ok {
+			return
+		}
+		if err := l.o.FS.Remove(l.path(sp.name)); err != nil {
+			l.files.addSpare(sp)
+			l.o.Logger.Warn("wal: a spare file could not be given back, it is tried again later", "file", sp.name, "err", err)
+			return
+		}
+		l.o.Logger.Info("wal: gave a spare file back to the disk", "file", sp.name, "bytes", sp.size)
+	}
+}
+
+// surplus takes a spare out of the pool if it is not the last one.
+func (s *fileSet) surplus() (spare, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.mu.spares) < 2 {
+		return spare{}, false
+	}
+	sp := s.mu.spares[0]
+	s.mu.spares = append(s.mu.spares[:0], s.mu.spares[1:]...)
+	return sp, true
 }
 
 func (l *Log) poisoned() bool {
@@ -108,9 +146,13 @@ func (s *fileSet) putBack(f *logFile) {
 }
 
 func (s *fileSet) wants(o Options, size int64) bool {
+	most := o.PoolFiles
+	if o.DiskOK(0) != nil {
+		most = min(most, 1) // see shed
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return reusable(o, size) && len(s.mu.spares) < o.PoolFiles
+	return reusable(o, size) && len(s.mu.spares) < most
 }
 
 func (s *fileSet) addSpare(sp spare) {
@@ -122,6 +164,10 @@ func (s *fileSet) addSpare(sp spare) {
 // fill prewrites spares up to the demand, within MaxBytes.
 func (l *Log) fill() {
 	for l.files.short(l.o) {
+		if l.o.DiskOK(l.o.FileSize) != nil {
+			l.files.giveUp() // files grow instead, as far as there is room
+			return
+		}
 		if err := l.prewrite(); err != nil {
 			l.files.giveUp()
 			l.o.Logger.Warn("wal: no spare file could be prewritten, files grow instead", "dir", l.o.Dir, "err", err)
@@ -162,7 +208,11 @@ func (l *Log) prewrite() error {
 	done := int64(0)
 	for done < l.o.FileSize && err == nil {
 		piece := zeros[:min(int64(len(zeros)), l.o.FileSize-done)]
-		if err = writeAll(f, piece, done); err == nil {
+		// Others write to the disk meanwhile.
+		if err = l.o.DiskOK(l.o.FileSize - done); err == nil {
+			err = writeAll(f, piece, done)
+		}
+		if err == nil {
 			err = f.SyncData()
 		}
 		done += int64(len(piece))

@@ -75,6 +75,7 @@ func TestEveryReadinessReasonIsExplained(t *testing.T) {
 		"n.refusal":        "the node is shutting down",
 		"n.log.Err":        "wal: fsync of … in … failed",
 		"n.disk.accept":    "are kept in reserve",
+		"n.db.Err":         "cannot be written, it waits for the disk",
 		"n.meta.Err":       "the metadata log failed on disk",
 		"p.Refused":        "is out of service",
 		"n.shipper.Status": "archive: ",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	iofs "io/fs"
 	"slices"
+	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -333,7 +334,7 @@ func (e *Engine) Create(ctx context.Context, bases []frame.Base) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	lsn, err := e.begin(missing)
+	lsn, err := e.begin(ctx, missing)
 	if err != nil {
 		return err
 	}
@@ -356,8 +357,10 @@ func (e *Engine) empty(dir string) error {
 
 // begin stages the base frames and registers the partitions. No checkpoint runs
 // meanwhile: it would let the log forget a base that no partition stands for yet.
-func (e *Engine) begin(bases []frame.Base) (lsn uint64, err error) {
-	e.checkpoints.Lock()
+func (e *Engine) begin(ctx context.Context, bases []frame.Base) (lsn uint64, err error) {
+	if err := e.pause(ctx); err != nil {
+		return 0, err
+	}
 	defer e.checkpoints.Unlock()
 	for _, b := range bases {
 		slot, err := e.log.Reserve(wal.KindBase, frame.BaseSize(b))
@@ -371,3 +374,21 @@ func (e *Engine) begin(bases []frame.Base) (lsn uint64, err error) {
 	}
 	return lsn, nil
 }
+
+// pause takes the checkpoints' lock, or gives up with ctx: a checkpoint that
+// waits for the disk has it for as long as that takes.
+func (e *Engine) pause(ctx context.Context) error {
+	tick := time.NewTicker(pausePoll)
+	defer tick.Stop()
+	for !e.checkpoints.TryLock() {
+		select {
+		case <-ctx.Done():
+			return errcode.New(errcode.Storage, "a checkpoint did not end in time, the disk is slow or takes no writes: %w", ctx.Err()).After(retryAfter)
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// pausePoll is how often a pause looks; a checkpoint takes milliseconds.
+const pausePoll = 2 * time.Millisecond

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sort"
 
@@ -13,6 +12,7 @@ import (
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/internal/steady"
 	"github.com/tidemark-mq/tidemark/segment"
 )
 
@@ -66,9 +66,12 @@ type Entry struct {
 	Groups [][]byte // group states
 }
 
-// DB is the local state of one data directory.
+// DB is the local state of one data directory. Its methods may be called
+// concurrently.
 type DB struct {
-	db *pebble.DB
+	db    *pebble.DB
+	fs    *steady.FS
+	guard *guard
 }
 
 // Open opens or creates the database in dir. A directory that another process
@@ -77,17 +80,28 @@ func Open(fs vfs.FS, dir string, logger *slog.Logger) (*DB, error) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	db, err := pebble.Open(dir, &pebble.Options{
-		FS:           fs,
-		Logger:       pebbleLogger{logger},
-		MemTableSize: 4 << 20,
+	g := newGuard()
+	s := &DB{guard: g, fs: steady.New(fs, "the local state in "+dir, logger, func(err error) { g.trip("write: " + err.Error()) })}
+	err := s.guard.run(func() (err error) {
+		s.db, err = pebble.Open(dir, &pebble.Options{
+			FS:           s.fs,
+			Logger:       pebbleLogger{logger, s.guard},
+			MemTableSize: 4 << 20,
+		})
+		if err != nil {
+			return errcode.Wrap(errcode.Storage, err, "open local state %s", dir)
+		}
+		if err := s.checkVersion(dir); err != nil {
+			return errors.Join(err, s.db.Close())
+		}
+		return nil
 	})
 	if err != nil {
-		return nil, errcode.Wrap(errcode.Storage, err, "open local state %s", dir)
-	}
-	s := &DB{db: db}
-	if err := s.checkVersion(dir); err != nil {
-		return nil, errors.Join(err, db.Close())
+		s.guard.release()
+		if errcode.Is(err, errcode.Poisoned) {
+			return nil, errcode.New(errcode.Storage, "the local state %s cannot be opened, nothing in it was changed: free space or repair the disk, and start again: %w", dir, err)
+		}
+		return nil, err
 	}
 	return s, nil
 }
@@ -107,11 +121,50 @@ func (s *DB) checkVersion(dir string) error {
 	return nil
 }
 
-// Close closes the database.
-func (s *DB) Close() error { return s.db.Close() }
+// Patient makes writes that the disk does not take wait from now on, until it
+// does. Before, they fail for good: a start says what is wrong and ends.
+func (s *DB) Patient() { s.fs.Patient() }
+
+// Err returns nil, or why the local state is not written now: errcode.Storage
+// while a write waits for the disk, which ends by itself, or errcode.Poisoned
+// after a failed sync, which ends with a restart. It does not block.
+func (s *DB) Err() error {
+	if err := s.guard.err(); err != nil {
+		return err
+	}
+	return s.fs.Err()
+}
+
+// Waits returns how many writes had to wait for the disk so far.
+func (s *DB) Waits() uint64 { return s.fs.Waits() }
+
+// Hasten says that the end is near: commits that wait for the disk fail, and
+// those that come do not begin to wait. What is on disk stays whole.
+func (s *DB) Hasten() { s.fs.Hasten() }
+
+// Close closes the database. One that failed, or cannot be written, is left as a
+// crash would leave it, with an error.
+func (s *DB) Close() error {
+	s.fs.Hasten()
+	err := s.guard.run(s.db.Close)
+	s.guard.release()
+	return err
+}
 
 // Marks returns the node's marks; a fresh database has zeros.
 func (s *DB) Marks() (Marks, error) {
+	var out Marks
+	err := s.guard.run(func() (err error) {
+		out, err = s.marks()
+		return err
+	})
+	if err != nil {
+		return Marks{}, err
+	}
+	return out, nil
+}
+
+func (s *DB) marks() (Marks, error) {
 	var m Marks
 	v, closer, err := s.db.Get([]byte("N"))
 	if errors.Is(err, pebble.ErrNotFound) {
@@ -126,6 +179,18 @@ func (s *DB) Marks() (Marks, error) {
 
 // Load returns every partition, ordered by id.
 func (s *DB) Load() ([]Entry, error) {
+	var out []Entry
+	err := s.guard.run(func() (err error) {
+		out, err = s.load()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (s *DB) load() ([]Entry, error) {
 	entries := map[broker.PartitionID]*Entry{}
 	entry := func(id broker.PartitionID) *Entry {
 		e := entries[id]
@@ -215,12 +280,13 @@ func decode(what string, b []byte, into any) error {
 
 // Batch collects changes that become durable together.
 type Batch struct {
-	b   *pebble.Batch
-	err error
+	b     *pebble.Batch
+	guard *guard
+	err   error
 }
 
 // NewBatch returns an empty batch.
-func (s *DB) NewBatch() *Batch { return &Batch{b: s.db.NewBatch()} }
+func (s *DB) NewBatch() *Batch { return &Batch{b: s.db.NewBatch(), guard: s.guard} }
 
 // PutPartition sets a partition's entry.
 func (b *Batch) PutPartition(id broker.PartitionID, p Partition) { b.put(key('P', id), p) }
@@ -274,25 +340,12 @@ func (b *Batch) keep(err error) {
 }
 
 // Commit writes the batch and returns when it is synced. The batch is spent.
+// After Patient, on a disk that does not take it now, Commit waits until it does
+// or Hasten: a commit that was reported as failed and came later would put back
+// what was changed meanwhile. errcode.Poisoned: it may be there after a restart.
 func (b *Batch) Commit() error {
 	if b.err != nil {
 		return errors.Join(errcode.Wrap(errcode.Internal, b.err, "encode local state"), b.b.Close())
 	}
-	return errcode.Wrap(errcode.Storage, b.b.Commit(pebble.Sync), "write local state")
-}
-
-// pebbleLogger keeps Pebble's routine messages at debug level. Pebble calls
-// Fatalf when its own log cannot be written any more; going on would answer
-// for a state that is not on disk, so the process ends by panic and the next
-// start recovers from the WAL.
-type pebbleLogger struct{ l *slog.Logger }
-
-func (p pebbleLogger) Infof(format string, args ...any) {
-	p.l.Debug("pebble: " + fmt.Sprintf(format, args...))
-}
-func (p pebbleLogger) Errorf(format string, args ...any) {
-	p.l.Error("pebble: " + fmt.Sprintf(format, args...))
-}
-func (p pebbleLogger) Fatalf(format string, args ...any) {
-	panic("local state: " + fmt.Sprintf(format, args...))
+	return errcode.Wrap(errcode.Storage, b.guard.run(func() error { return b.b.Commit(pebble.Sync) }), "write local state")
 }
