@@ -75,6 +75,18 @@ func (c *chains) loadLocked(ctx context.Context, s *chainSlot, id broker.Partiti
 	return chain, nil
 }
 
+// refresh reads what others appended to the partition's chain since.
+func (c *chains) refresh(ctx context.Context, id broker.PartitionID) error {
+	chain, err := c.load(ctx, id)
+	if err != nil {
+		return err
+	}
+	if _, err := chain.Refresh(ctx); err != nil {
+		return unreachable(err, "read on in the chain of partition %s", id)
+	}
+	return nil
+}
+
 // Chain implements upload.Chains: the chain, fenced by this node's generation.
 func (c *chains) Chain(ctx context.Context, id broker.PartitionID) (upload.Chain, error) {
 	a, ok := c.assignment(id)

@@ -32,10 +32,11 @@ func TestColdScans(t *testing.T) {
 	ctx := context.Background()
 	read := func(from int64, maxBytes int) (next int64) {
 		t.Helper()
-		run, err := n.reader.Read(ctx, id, from, maxBytes)
+		run, release, err := n.reader.Read(ctx, id, from, maxBytes, records)
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer release()
 		for _, b := range run {
 			recs, err := segment.DecodeBatch(nil, b, nil)
 			if err != nil {
@@ -61,7 +62,7 @@ func TestColdScans(t *testing.T) {
 			}
 		}
 	}
-	kept := func() int { n.reader.mu.Lock(); defer n.reader.mu.Unlock(); return n.reader.order.Len() }
+	kept := n.reader.scans.len
 	read(0, 1) // and leaves
 	if k := kept(); k == 0 || k > keptScans {
 		t.Fatalf("%d scans are kept", k)
@@ -70,7 +71,7 @@ func TestColdScans(t *testing.T) {
 	if k := kept(); k != 0 {
 		t.Fatalf("%d scans of a deleted topic are kept", k)
 	}
-	if run, err := n.reader.Read(ctx, id, records, 1); err != nil || len(run) != 0 {
+	if run, _, err := n.reader.Read(ctx, id, records, 1, records); err != nil || len(run) != 0 {
 		t.Fatalf("at the end of the archive: %d batches %v", len(run), err)
 	}
 	n.reader.close()

@@ -195,4 +195,8 @@ func (r *logReader) Bounds() (oldest, highWatermark int64) {
 }
 
 // Close implements broker.LogReader.
-func (r *logReader) Close() error { return nil }
+func (r *logReader) Close() error {
+	r.run = nil
+	r.buf.Release()
+	return nil
+}

@@ -107,7 +107,7 @@ func (n *Node) openArchive() error {
 	if err != nil {
 		return err
 	}
-	n.reader = newColdReader(n.chains, n.cache)
+	n.reader = newColdReader(n.chains, n.cache, n.opts.Now)
 	n.uploader, err = upload.New(upload.Config{
 		FS: n.opts.FS, Store: objstore.For(n.opts.Archive, objstore.CauseSegment), Chains: n.chains,
 		Hooks: n.uploadHooks(), Logger: n.opts.Logger, Registry: n.opts.Registerer, Now: n.opts.Now,

@@ -214,13 +214,18 @@ func DecodeBatch(dst []broker.Record, b []byte, s *Scratch) ([]broker.Record, er
 // batch, whose timestamp is at or after ms. It looks at the records, not at
 // the batch's bounds, because times need not ascend. Errors as for Records.
 func FindTime(b []byte, ms int64, s *Scratch) (offset, timestamp int64, found bool, err error) {
+	return FindTimeFrom(b, 0, ms, s)
+}
+
+// FindTimeFrom is FindTime among the records at or above offset from.
+func FindTimeFrom(b []byte, from, ms int64, s *Scratch) (offset, timestamp int64, found bool, err error) {
 	it, err := Records(b, s)
 	if err != nil {
 		return 0, 0, false, err
 	}
 	var rec broker.Record
 	for it.Next(&rec) {
-		if rec.Timestamp >= ms {
+		if rec.Timestamp >= ms && rec.Offset >= from {
 			return rec.Offset, rec.Timestamp, true, nil
 		}
 	}

@@ -24,6 +24,8 @@ type memArchive struct {
 	mu    sync.Mutex
 	parts map[broker.PartitionID]*archived
 	reads int
+
+	afterBounds func() // called before Bounds ends; nil = nothing
 }
 
 type archived struct {
@@ -80,30 +82,55 @@ func (a *memArchive) take(fs vfs.FS, id broker.PartitionID, path string, s state
 }
 
 // Read implements Archive.
-func (a *memArchive) Read(_ context.Context, id broker.PartitionID, from int64, maxBytes int) (run [][]byte, err error) {
+func (a *memArchive) Read(_ context.Context, id broker.PartitionID, from int64, maxBytes int, _ int64) (run [][]byte, release func(), err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reads++
 	p := a.parts[id]
 	if p == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	size := 0
-	i := sort.Search(len(p.batches), func(i int) bool { h, _ := segment.ParseHeader(p.batches[i]); return h.NextOffset() > from })
+	i := p.find(from)
 	for ; i < len(p.batches) && (size == 0 || size+len(p.batches[i]) <= maxBytes); i++ {
-		run = append(run, p.batches[i])
+		run = append(run, bytes.Clone(p.batches[i]))
 		size += len(p.batches[i])
 	}
-	return run, nil
+	// Whoever looks at what was given back sees rubbish.
+	return run, func() {
+		for _, b := range run {
+			clear(b)
+		}
+	}, nil
+}
+
+// find returns the first batch that ends above offset.
+func (p *archived) find(offset int64) int {
+	return sort.Search(len(p.batches), func(i int) bool { h, _ := segment.ParseHeader(p.batches[i]); return h.NextOffset() > offset })
+}
+
+// Bounds implements Archive.
+func (a *memArchive) Bounds(_ context.Context, id broker.PartitionID, offset int64) (base, next int64, ok bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.parts[id]
+	if p == nil || offset >= p.end {
+		return 0, 0, false, nil
+	}
+	h, err := segment.ParseHeader(p.batches[p.find(offset)])
+	if a.afterBounds != nil {
+		a.afterBounds()
+	}
+	return h.BaseOffset, h.NextOffset(), err == nil, err
 }
 
 // FindTime implements Archive.
-func (a *memArchive) FindTime(_ context.Context, id broker.PartitionID, ms int64) (int64, bool, error) {
+func (a *memArchive) FindTime(_ context.Context, id broker.PartitionID, from, ms int64) (int64, bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p := a.parts[id]; p != nil {
 		for _, b := range p.batches {
-			if at, _, ok, err := segment.FindTime(b, ms, nil); err != nil || ok {
+			if at, _, ok, err := segment.FindTimeFrom(b, from, ms, nil); err != nil || ok {
 				return at, ok, err
 			}
 		}

@@ -11,27 +11,36 @@ import (
 )
 
 // FindTime returns the first visible offset whose record's timestamp is at or
-// after ms, or the high watermark when there is none.
+// after ms, or the high watermark when there is none. Times need not ascend. What
+// a tier says about the times that it holds decides where to look: a time after
+// all records costs no read.
 func (p *Partition) FindTime(ctx context.Context, ms int64) (int64, error) {
 	if err := p.Refused(); err != nil {
 		return 0, err
 	}
 	hw := p.HighWatermark()
 	for {
-		at, again, err := p.findTime(ctx, ms, hw)
+		oldest := p.oldest()
+		at, again, err := p.findTime(ctx, oldest, ms, hw)
 		if err != nil {
 			return 0, p.because(err)
 		}
-		if !again {
-			return max(min(at, hw), p.oldest()), nil
+		// What was trimmed meanwhile is not the answer (B123).
+		if !again && at >= p.oldest() {
+			return min(at, hw), nil
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, err
 		}
 	}
 }
 
-func (p *Partition) findTime(ctx context.Context, ms, hw int64) (at int64, again bool, err error) {
-	start := p.localStart()
-	if a := p.e.opts.Archive; a != nil && p.oldest() < start {
-		at, ok, err := a.FindTime(ctx, p.ID, ms)
+// findTime looks from offset oldest on. again is set when records moved to
+// another tier while it looked.
+func (p *Partition) findTime(ctx context.Context, oldest, ms, hw int64) (at int64, again bool, err error) {
+	start := max(oldest, p.localStart())
+	if a := p.e.opts.Archive; a != nil && oldest < start {
+		at, ok, err := a.FindTime(ctx, p.ID, oldest, ms)
 		if err != nil || ok && at < start {
 			return at, false, err
 		}
@@ -41,13 +50,17 @@ func (p *Partition) findTime(ctx context.Context, ms, hw int64) (at int64, again
 	p.mu.Lock()
 	inMemory := hw
 	if t := &p.mu.tail; t.flushed < t.visible {
-		inMemory = t.at(t.flushed).base
+		inMemory = max(start, t.at(t.flushed).base)
 	}
 	p.mu.Unlock()
 	at, ok, again, err := p.findTimeFiles(start, ms)
 	switch {
-	case err != nil || ok || again:
+	case err != nil || again:
 		return at, again, err
+	case p.localStart() > start:
+		return 0, true, nil // files left for the archive: one of them may have been passed over
+	case ok:
+		return at, false, nil
 	case inMemory >= hw:
 		return hw, false, nil
 	default:
@@ -60,13 +73,13 @@ func (p *Partition) findTime(ctx context.Context, ms, hw int64) (at int64, again
 func (p *Partition) findTimeFiles(from, ms int64) (at int64, ok, again bool, err error) {
 	for {
 		p.files.RLock()
-		i := slices.IndexFunc(p.files.sealed, func(s state.Sealed) bool { return s.Base >= from && s.MaxTimestamp >= ms })
+		i := slices.IndexFunc(p.files.sealed, func(s state.Sealed) bool { return s.Next > from && s.MaxTimestamp >= ms })
 		if i < 0 {
 			defer p.files.RUnlock() // the lock keeps the active file open
 			if p.files.active == nil {
 				return 0, false, false, nil
 			}
-			at, ok, err = findTimeIn(p.files.active.Reader(), ms)
+			at, ok, err = findTimeIn(p.files.active.Reader(), from, ms)
 			return at, ok, false, err
 		}
 		path, next := p.segmentPath(p.files.sealed[i].Base), p.files.sealed[i].Next
@@ -78,7 +91,7 @@ func (p *Partition) findTimeFiles(from, ms int64) (at int64, ok, again bool, err
 		if err != nil {
 			return 0, false, false, err
 		}
-		at, ok, err = findTimeIn(h.Reader, ms)
+		at, ok, err = findTimeIn(h.Reader, from, ms)
 		p.e.handles.release(h)
 		if err != nil || ok {
 			return at, ok, false, err
@@ -87,23 +100,36 @@ func (p *Partition) findTimeFiles(from, ms int64) (at int64, ok, again bool, err
 	}
 }
 
-func findTimeIn(r *segment.Reader, ms int64) (int64, bool, error) {
-	entry, ok := r.SeekTime(ms)
-	if !ok {
-		return 0, false, nil
+// findTimeIn looks in one file from offset from on.
+func findTimeIn(r *segment.Reader, from, ms int64) (int64, bool, error) {
+	x := r.Index()
+	// The first batch that reaches ms, or one behind it when that lies below
+	// from: then batches are looked into until one of them reaches it again.
+	i := x.SeekTime(ms)
+	if i < x.Len() {
+		i = max(i, x.SeekOffset(from))
 	}
-	b, _, err := r.ReadBatch(entry, nil)
-	if err != nil {
-		return 0, false, err
+	var buf []byte
+	for ; i < x.Len(); i++ {
+		b, h, err := r.ReadBatch(x.At(i), buf)
+		if err != nil {
+			return 0, false, err
+		}
+		buf = b
+		if h.MaxTimestamp < ms {
+			continue
+		}
+		if at, _, found, err := segment.FindTimeFrom(b, from, ms, nil); err != nil || found {
+			return at, found, err
+		}
 	}
-	at, _, found, err := segment.FindTime(b, ms, nil)
-	return at, found, err
+	return 0, false, nil
 }
 
 // tailHeaders is how many batches a look for a time takes under the lock.
 const tailHeaders = 512
 
-// findTimeTail looks in memory from offset from on, where a batch begins. again
+// findTimeTail looks in memory from offset from on. again
 // is set when that has been evicted meanwhile: it is in a file now.
 func (p *Partition) findTimeTail(from, ms, hw int64) (at int64, again bool, err error) {
 	for {
@@ -115,7 +141,7 @@ func (p *Partition) findTimeTail(from, ms, hw int64) (at int64, again bool, err 
 			return hw, false, nil
 		}
 		if data != nil {
-			if at, _, found, err := segment.FindTime(data, ms, nil); err != nil || found {
+			if at, _, found, err := segment.FindTimeFrom(data, from, ms, nil); err != nil || found {
 				return at, false, err
 			}
 		}

@@ -38,13 +38,20 @@ type Groups interface {
 type Archive interface {
 	// Read returns whole, verified batches in offset order, beginning with
 	// the one that holds from, or, when from lies in no batch, with the first
-	// one after it; about maxBytes at most, at least one. An empty answer
-	// means that the archive holds nothing at or after from. Errors:
-	// ArchiveUnavailable, Corrupt.
-	Read(ctx context.Context, p broker.PartitionID, from int64, maxBytes int) ([][]byte, error)
-	// FindTime returns the first archived offset whose record's timestamp is
-	// at or after ms; ok is false when there is none.
-	FindTime(ctx context.Context, p broker.PartitionID, ms int64) (offset int64, ok bool, err error)
+	// one after it; about maxBytes at most, at least one. They are lent: only
+	// to be read, and only until release, which is not nil when there are any,
+	// is called. What the reader wants next is read ahead, but nothing from
+	// the offset local on, which is on this node. An empty answer means that
+	// the archive holds nothing at or after from. Errors: ArchiveUnavailable,
+	// Corrupt, and Gone below the archive's start.
+	Read(ctx context.Context, p broker.PartitionID, from int64, maxBytes int, local int64) (batches [][]byte, release func(), err error)
+	// Bounds returns the range of offsets of the archived batch around offset,
+	// up to where the next one begins, without reading it; ok is false when no
+	// archived segment holds the offset. Errors as for Read.
+	Bounds(ctx context.Context, p broker.PartitionID, offset int64) (base, next int64, ok bool, err error)
+	// FindTime returns the first archived offset at or above from whose
+	// record's timestamp is at or after ms; ok is false when there is none.
+	FindTime(ctx context.Context, p broker.PartitionID, from, ms int64) (offset int64, ok bool, err error)
 }
 
 // Options configures an Engine. Zero values take the defaults above.

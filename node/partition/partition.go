@@ -18,8 +18,8 @@ type Partition struct {
 	e   *Engine
 	dir string
 	hw  atomic.Int64 // high watermark; written under mu
-	// cold names the records of the last archived batch that was decoded.
-	cold atomic.Pointer[decodedKey]
+	// recent names the batches that were decoded last out of files and archive.
+	recent recentKeys
 
 	flush sync.Mutex
 

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -19,10 +20,12 @@ import (
 // at least one batch. Batches may reach above the high watermark of the moment
 // when the call began, never above that of its end. An empty run means that
 // from is at or above the high watermark. buf is memory for reads and may be
-// nil; the batches are valid until it is used again, and must not be changed.
+// nil; the batches are valid until it is used again or released, and must not be
+// changed.
 //
-// Errors: Storage, Corrupt (the file says where), ArchiveUnavailable, or why
-// the partition refuses service.
+// Errors: Gone below the start of the log (fact "oldest_offset"), Storage,
+// Corrupt (the file says where), ArchiveUnavailable, or why the partition
+// refuses service.
 func (p *Partition) Read(ctx context.Context, from int64, maxBytes int, buf *Buffer) ([][]byte, error) {
 	if err := p.Refused(); err != nil {
 		return nil, err
@@ -30,17 +33,31 @@ func (p *Partition) Read(ctx context.Context, from int64, maxBytes int, buf *Buf
 	if buf == nil {
 		buf = new(Buffer)
 	}
-	if from >= p.HighWatermark() {
-		return nil, nil
+	buf.Release()
+	for {
+		if from >= p.HighWatermark() {
+			return nil, nil
+		}
+		if run := p.readTail(from, maxBytes, buf); len(run) > 0 {
+			return run, nil
+		}
+		if oldest := p.oldest(); from < oldest {
+			return nil, p.trimmed(from, oldest)
+		}
+		run, err := p.readFiles(from, maxBytes, buf)
+		if err != nil || len(run) > 0 {
+			return run, p.because(err)
+		}
+		run, next, err := p.readArchive(ctx, from, maxBytes, buf)
+		if err != nil || len(run) > 0 {
+			return run, p.because(err)
+		}
+		from = next
 	}
-	if run := p.readTail(from, maxBytes, buf); len(run) > 0 {
-		return run, nil
-	}
-	run, err := p.readFiles(from, maxBytes, buf)
-	if err == nil && len(run) == 0 {
-		run, err = p.readArchive(ctx, from, maxBytes)
-	}
-	return run, p.because(err)
+}
+
+func (p *Partition) trimmed(offset, oldest int64) error {
+	return errcode.New(errcode.Gone, "offset %d of partition %s was trimmed, the log begins at %d", offset, p.ID, oldest).With("oldest_offset", oldest)
 }
 
 // because gives the reason of a read that failed when the partition went out
@@ -55,10 +72,21 @@ func (p *Partition) because(err error) error {
 	return err
 }
 
-// Buffer is memory that reads reuse.
+// Buffer is memory that reads reuse, and what the archive has lent to the last
+// of them.
 type Buffer struct {
 	data []byte
 	run  [][]byte
+	lent func() // gives the archive's batches back; nil: there are none
+}
+
+// Release ends the use of what the last read returned. A buffer that is
+// forgotten instead costs the archive's cache the reuse of some memory.
+func (b *Buffer) Release() {
+	if b.lent != nil {
+		b.lent()
+		b.lent = nil
+	}
 }
 
 // copyAtOnce is about how many bytes a read copies under the partition's lock.
@@ -207,23 +235,37 @@ func (s source) readRun(from int64, maxBytes int, buf *Buffer) ([][]byte, error)
 	return buf.run, nil
 }
 
-func (p *Partition) readArchive(ctx context.Context, from int64, maxBytes int) ([][]byte, error) {
+// readArchive reads what no local file holds. An empty run says where to go on:
+// there, in a later local file or in memory.
+func (p *Partition) readArchive(ctx context.Context, from int64, maxBytes int, buf *Buffer) (run [][]byte, next int64, err error) {
 	if next := p.afterGap(from); next != from {
-		return p.Read(ctx, next, maxBytes, nil) // nothing, when that generation has no records yet
+		return nil, next, nil // nothing, when that generation has no records yet
 	}
 	if p.e.opts.Archive == nil {
-		return nil, errcode.New(errcode.Corrupt, "partition %s: offset %d is below the high watermark %d and in no local file: restore the node from the archive", p.ID, from, p.HighWatermark())
+		return nil, 0, errcode.New(errcode.Corrupt, "partition %s: offset %d is below the high watermark %d and in no local file: restore the node from the archive", p.ID, from, p.HighWatermark())
 	}
-	run, err := p.e.opts.Archive.Read(ctx, p.ID, from, maxBytes)
+	run, release, err := p.e.opts.Archive.Read(ctx, p.ID, from, maxBytes, p.localAfter(from))
 	if err != nil || len(run) > 0 {
-		return run, err
+		buf.lent = release
+		return run, 0, err
 	}
 	// Nothing archived at or after from: the records begin behind a gap, in
 	// the next local file or in memory.
 	if next, ok := p.firstLocalAfter(from); ok {
-		return p.Read(ctx, next, maxBytes, nil)
+		return nil, next, nil
 	}
-	return nil, errcode.New(errcode.Corrupt, "partition %s: offset %d is below the high watermark %d, but neither local files nor the archive have it", p.ID, from, p.HighWatermark())
+	if oldest := p.oldest(); from < oldest { // trimmed meanwhile
+		return nil, 0, p.trimmed(from, oldest)
+	}
+	return nil, 0, errcode.New(errcode.Corrupt, "partition %s: offset %d is below the high watermark %d, but neither local files nor the archive have it", p.ID, from, p.HighWatermark())
+}
+
+// localAfter is where this node's own records go on above from.
+func (p *Partition) localAfter(from int64) int64 {
+	if local, ok := p.firstLocalAfter(from); ok {
+		return local
+	}
+	return p.HighWatermark()
 }
 
 // firstLocalAfter is the first offset above from that is on this node.
@@ -247,7 +289,8 @@ func (p *Partition) firstLocalAfter(from int64) (int64, bool) {
 }
 
 // Record returns the record at offset. It stays valid. Errors as for Read, and
-// Gone when no record stands at that offset.
+// Gone when no record stands at that offset. A batch that several readers want at
+// once is read and decoded by one of them.
 func (p *Partition) Record(ctx context.Context, offset int64) (broker.Record, error) {
 	if err := p.Refused(); err != nil {
 		return broker.Record{}, err
@@ -266,6 +309,10 @@ func (p *Partition) Record(ctx context.Context, offset int64) (broker.Record, er
 // decodedAt returns the records of the batch around offset.
 func (p *Partition) decodedAt(ctx context.Context, offset int64) ([]broker.Record, error) {
 	p.mu.Lock()
+	if oldest := p.mu.oldest; offset < oldest {
+		p.mu.Unlock()
+		return nil, p.trimmed(offset, oldest)
+	}
 	if i, ok := p.mu.tail.find(offset); ok {
 		b := p.mu.tail.at(i)
 		key, data := decodedKey{p.ID, b.base, b.next}, b.lasting()
@@ -273,41 +320,75 @@ func (p *Partition) decodedAt(ctx context.Context, offset int64) ([]broker.Recor
 		if key.next-key.base == 1 { // nothing to gain from the cache
 			return segment.DecodeBatch(nil, data, new(segment.Scratch))
 		}
-		return p.e.decoded.get(key, func() ([]byte, error) { return data, nil })
+		return p.e.decoded.get(ctx, key, func() ([]byte, error) { return data, nil })
 	}
 	p.mu.Unlock()
+	// Who reads one record after the other, and others beside it, need neither
+	// look for files nor ask the archive.
+	if recs := p.recent.find(p.e.decoded, offset); recs != nil {
+		return recs, nil
+	}
 	s, err := p.segmentFor(offset)
 	if err != nil {
 		return nil, err
 	}
 	if s.Reader != nil {
 		defer s.release()
-		return p.decodedFrom(s.Reader, offset)
+		return p.decodedFrom(ctx, s.Reader, offset)
 	}
-	// Where the archive's batches begin is only known after a read; the last
-	// one read is likely to hold the next offset too.
-	if k := p.cold.Load(); k != nil && k.base <= offset && offset < k.next {
-		if recs := p.e.decoded.peek(*k); recs != nil {
-			return recs, nil
-		}
+	return p.decodedArchived(ctx, offset)
+}
+
+// decodedArchived returns the records of the archived batch around offset. How
+// far it reaches is known before it is read, so readers of one batch share one
+// read of it.
+func (p *Partition) decodedArchived(ctx context.Context, offset int64) ([]broker.Record, error) {
+	archive := p.e.opts.Archive
+	if p.afterGap(offset) != offset {
+		return nil, nil
 	}
-	run, err := p.readArchive(ctx, offset, 1)
-	if err != nil || len(run) == 0 {
+	if archive == nil {
+		_, _, err := p.readArchive(ctx, offset, 1, new(Buffer)) // says what is wrong
 		return nil, err
 	}
-	h, err := segment.ParseHeader(run[0])
+	base, next, ok, err := archive.Bounds(ctx, p.ID, offset)
+	if err != nil || !ok {
+		return nil, err
+	}
+	k := decodedKey{p.ID, base, next}
+	recs, err := p.e.decoded.get(ctx, k, func() ([]byte, error) { return p.archivedBatch(ctx, base) })
 	if err != nil {
 		return nil, err
 	}
-	k := decodedKey{p.ID, h.BaseOffset, h.NextOffset()}
-	recs, err := p.e.decoded.get(k, func() ([]byte, error) { return run[0], nil })
-	if err == nil {
-		p.cold.Store(&k)
+	if holds(recs, offset) {
+		p.recent.add(k)
+		return recs, nil
 	}
-	return recs, err
+	// That there is no such record settles it for every group. The segment may
+	// have been merged into one with other batches since Bounds: a read from
+	// the offset on is what decides.
+	b, err := p.archivedBatch(ctx, offset)
+	if err != nil {
+		return nil, err
+	}
+	return segment.DecodeBatch(nil, b, new(segment.Scratch))
 }
 
-func (p *Partition) decodedFrom(r *segment.Reader, offset int64) ([]broker.Record, error) {
+// archivedBatch returns the first archived batch that ends above offset, in
+// memory of its own: what is kept must not keep a chunk of the archive's cache.
+func (p *Partition) archivedBatch(ctx context.Context, offset int64) ([]byte, error) {
+	run, release, err := p.e.opts.Archive.Read(ctx, p.ID, offset, 1, p.localAfter(offset))
+	if err != nil {
+		return nil, err
+	}
+	if len(run) == 0 {
+		return nil, errcode.New(errcode.ArchiveUnavailable, "partition %s: the archive's list of segments changed while offset %d was read; try again", p.ID, offset)
+	}
+	defer release()
+	return bytes.Clone(run[0]), nil
+}
+
+func (p *Partition) decodedFrom(ctx context.Context, r *segment.Reader, offset int64) ([]broker.Record, error) {
 	x := r.Index()
 	i := x.SeekOffset(offset)
 	next := r.Next()
@@ -315,10 +396,15 @@ func (p *Partition) decodedFrom(r *segment.Reader, offset int64) ([]broker.Recor
 		next = x.At(i + 1).Base
 	}
 	entry := x.At(i)
-	return p.e.decoded.get(decodedKey{p.ID, entry.Base, next}, func() ([]byte, error) {
+	k := decodedKey{p.ID, entry.Base, next}
+	recs, err := p.e.decoded.get(ctx, k, func() ([]byte, error) {
 		b, _, err := r.ReadBatch(entry, nil)
 		return b, err
 	})
+	if err == nil {
+		p.recent.add(k)
+	}
+	return recs, err
 }
 
 // afterGap is offset, or the end of the gap around it.

@@ -168,6 +168,10 @@ func (c *Cache) wrote(w write) {
 // Usage returns the number of chunks on disk and the bytes of their files.
 func (c *Cache) Usage() (chunks int, bytes int64) { return c.disk.usage() }
 
+// Crowded says that scans hold all the read-ahead that there may be: until some
+// of them go on or end, nobody reads further ahead.
+func (c *Cache) Crowded() bool { return c.ahead.Load() >= c.cfg.AheadBytes }
+
 // Open returns a reader of the segment. It fetches the index, with one request,
 // unless that is in memory. Errors: Gone, ArchiveUnavailable, Corrupt,
 // UnsupportedVersion, Closed, and ctx's.

@@ -85,18 +85,23 @@ func (c *Chain) segments(ctx context.Context, s *state, from, to int64) ([]Segme
 	return out, nil
 }
 
-// FindTime returns the first segment that holds a record with a timestamp of
-// ms or later, Beyond when none does. Timestamps need not ascend.
-func (c *Chain) FindTime(ctx context.Context, ms int64) (Location, error) {
+// FindTime returns the first segment that ends above offset from and holds a
+// record with a timestamp of ms or later, Beyond when none does. Timestamps need
+// not ascend, and the record may lie below from: then go on at the segment's
+// end. It reads a page from the store only when that page names such a time.
+func (c *Chain) FindTime(ctx context.Context, from, ms int64) (Location, error) {
 	s := c.state.Load()
+	from = max(from, s.start)
 	first := func(segs []Segment) (Location, bool) {
-		i := slices.IndexFunc(segs, func(x Segment) bool { return x.Next > s.start && x.MaxTimestamp >= ms })
-		if i < 0 {
+		i := sort.Search(len(segs), func(i int) bool { return segs[i].Next > from })
+		j := slices.IndexFunc(segs[i:], func(x Segment) bool { return x.MaxTimestamp >= ms })
+		if j < 0 {
 			return Location{}, false
 		}
-		return Location{Kind: InSegment, Segment: segs[i], Next: segs[i].Next}, true
+		x := segs[i+j]
+		return Location{Kind: InSegment, Segment: x, Next: x.Next}, true
 	}
-	for _, ref := range s.pages {
+	for _, ref := range s.pages[sort.Search(len(s.pages), func(i int) bool { return s.pages[i].Next > from }):] {
 		if ref.MaxTimestamp < ms {
 			continue
 		}
@@ -104,7 +109,7 @@ func (c *Chain) FindTime(ctx context.Context, ms int64) (Location, error) {
 		if err != nil {
 			return Location{}, err
 		}
-		// In the first page the segment with that timestamp may be trimmed.
+		// In the first page the segment with that timestamp may lie below from.
 		if l, ok := first(segs); ok {
 			return l, nil
 		}

@@ -277,12 +277,12 @@ func TestFind(t *testing.T) {
 		}
 	}
 	for ms, base := range map[int64]int64{0: 10, 20_000: 10, 20_001: 20, 50_500: 50, 200_000: 200, 210_000: 200} {
-		got, err := c.FindTime(ctx, ms)
+		got, err := c.FindTime(ctx, 0, ms)
 		if err != nil || got.Kind != InSegment || got.Segment.Base != base {
 			t.Errorf("time %d: %s %d (%v), want segment %d", ms, got.Kind, got.Segment.Base, err, base)
 		}
 	}
-	if got, err := c.FindTime(ctx, 210_001); err != nil || got.Kind != Beyond {
+	if got, err := c.FindTime(ctx, 0, 210_001); err != nil || got.Kind != Beyond {
 		t.Errorf("time beyond: %+v %v", got, err)
 	}
 	if segs, err := c.Segments(ctx, 35, 51); err != nil || len(segs) != 3 || segs[0].Base != 30 || segs[2].Base != 50 {
