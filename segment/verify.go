@@ -17,6 +17,7 @@ type Problem struct {
 	File     string
 	Position int64 // bytes from the beginning of the file
 	Offset   int64 // base offset of the batch, -1 when it is about no batch
+	Next     int64 // exclusive end of the offsets that it is about, 0 when that is not known
 	What     string
 	Want     string
 	Got      string
@@ -66,6 +67,9 @@ func Verify(name string, r io.ReaderAt, size int64, deep bool) (Report, error) {
 	v.r = bufio.NewReaderSize(io.NewSectionReader(r, 0, size), int(min(scanBuffer, size)))
 	var total Info
 	for i := range x.Len() {
+		if v.next = f.Next; i+1 < x.Len() {
+			v.next = x.At(i + 1).Base
+		}
 		if err := v.batch(x.At(i), &total); err != nil {
 			return v.report, err
 		}
@@ -89,6 +93,7 @@ type verifier struct {
 	deep    bool
 	sums    sums
 	buf     []byte
+	next    int64 // where the batch behind the one that is looked at begins
 	scratch Scratch
 	report  Report
 }
@@ -98,7 +103,11 @@ func (v *verifier) problem(pos, offset int64, what, want, got string) {
 		v.report.More++
 		return
 	}
-	v.report.Problems = append(v.report.Problems, Problem{v.name, pos, offset, what, want, got})
+	p := Problem{File: v.name, Position: pos, Offset: offset, What: what, Want: want, Got: got}
+	if offset >= 0 {
+		p.Next = v.next
+	}
+	v.report.Problems = append(v.report.Problems, p)
 }
 
 func (v *verifier) differ(e Entry, what string, want, got int64) {

@@ -78,6 +78,10 @@ func parseFileHeader(b []byte) (fileHeader, error) {
 	return h, nil
 }
 
+// saltOf returns what stands in the place of the salt, in a header that need
+// not verify.
+func saltOf(b []byte) uint64 { return binary.BigEndian.Uint64(b[24:]) }
+
 // groupHeader is the first 48 bytes of a group.
 type groupHeader struct {
 	Bytes   uint32 // header and frames, without padding

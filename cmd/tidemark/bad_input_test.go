@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"net"
 	"os"
 	"path/filepath"
@@ -118,6 +119,24 @@ func TestUsageErrors(t *testing.T) {
 		{args: "bucket ls s3://b?regoin=x", says: []string{`"regoin"`}},
 		{args: "bucket inspect file:///a", says: []string{"KEY is missing"}},
 		{args: "bucket verify file:///a --topic zz", says: []string{"--topic"}},
+		{args: "bucket cat", says: []string{"URL is missing"}},
+		{args: "bucket cat file:///a", says: []string{"--topic is missing"}},
+		{args: "bucket cat file:///a --topic t", says: []string{"--partition is missing"}},
+		{args: "bucket cat file:///a --topic t --partition -1", says: []string{"--partition -1"}},
+		{args: "bucket cat file:///a --topic t --partition 0 --from -2", says: []string{"--from -2"}},
+		{args: "bucket cat file:///a --topic t --partition 0 --to -2", says: []string{"--to -2"}},
+		{args: "bucket cat file:///a --topic t --partition 0 --from 9 --to 3", says: []string{"--from 9", "--to 3"}},
+		{args: "bucket cat file:///a --topic t --partition 0 --raw --json", says: []string{"--raw", "--json"}},
+		{args: "bucket cat ftp://a --topic t --partition 0", says: []string{`"ftp"`}},
+		{args: "wal frob", says: []string{`"frob"`}},
+		{args: "wal dump", says: []string{"DIR|FILE is missing"}},
+		{args: "wal dump /a /b", says: []string{`"/b"`}},
+		{args: "wal dump /a --from x", says: []string{`"x"`}},
+		{args: "wal dump /a --from 9 --to 3", says: []string{"--from 9", "--to 3"}},
+		{args: "segment frob", says: []string{`"frob"`}},
+		{args: "segment dump", says: []string{"FILE|KEY is missing"}},
+		{args: "segment dump t/x --archive ftp://a", says: []string{`"ftp"`}},
+		{args: "segment verify", says: []string{"FILE is missing"}},
 		{args: "bucket doctor", says: []string{"URL is missing"}},
 		{args: "bucket doctor ftp://x", says: []string{`"ftp"`}},
 		{args: "serve --data-dir " + dir, says: []string{"TIDEMARK_ADMIN_PASSWORD", "--admin-password-file", "--dev"}},
@@ -130,6 +149,35 @@ func TestUsageErrors(t *testing.T) {
 	} {
 		w.code = exitUsage
 		w.check(t, base)
+	}
+}
+
+// Proves that offline tools name what they were pointed at when it is not there,
+// or is something else, and fail with 1.
+func TestOfflineToolsOnWrongFiles(t *testing.T) {
+	dir := t.TempDir()
+	text, empty := dir+"/text", dir+"/empty"
+	if err := os.WriteFile(text, bytes.Repeat([]byte("no log, no segment\n"), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []wrong{
+		{args: "wal dump " + dir + "/none", says: []string{dir + "/none", "no such file"}},
+		{args: "wal dump " + dir, says: []string{dir, "no data directory"}},
+		{args: "wal dump " + text, says: []string{"damaged"}},
+		{args: "wal dump " + empty, says: []string{"damaged"}},
+		{args: "segment dump " + dir + "/none", says: []string{dir + "/none", "no such file"}},
+		{args: "segment dump " + dir, says: []string{dir, "directory"}},
+		{args: "segment dump " + text, says: []string{text, "magic"}},
+		{args: "segment dump " + empty, says: []string{empty, "shorter than a footer"}},
+		{args: "segment verify " + dir, says: []string{dir, "no segment file"}},
+		{args: "segment verify " + text, says: []string{"1 of 1"}},
+		{args: "segment verify " + empty, says: []string{"1 of 1"}},
+	} {
+		w.code = exitFailed
+		w.check(t, command{})
 	}
 }
 

@@ -8,18 +8,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tidemark-mq/tidemark/node/archive"
 	"github.com/tidemark-mq/tidemark/tier/bucket"
-	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 	"github.com/tidemark-mq/tidemark/tier/objstore/storeurl"
-	"github.com/tidemark-mq/tidemark/wal"
 )
 
 func newBucket(p *process) *cobra.Command {
-	cmd := family("bucket", "Look at an archive without a node: list, inspect, verify, prove",
+	cmd := family("bucket", "Look at an archive without a node: list, inspect, verify, print, prove",
 		"  tidemark bucket verify file:///srv/archive --deep",
-		newBucketLs(p), newBucketInspect(p), newBucketVerify(p), newBucketDoctor(p))
+		newBucketLs(p), newBucketInspect(p), newBucketVerify(p), newBucketCat(p), newBucketDoctor(p))
 	cmd.Long = `Look at an archive without a node. These commands work beside a running cluster.
 They never delete, and only doctor writes: objects of its own below doctor/, which
 it removes again.`
@@ -83,41 +80,3 @@ func newBucketInspect(p *process) *cobra.Command {
 		},
 	}
 }
-
-// decoders read the objects that nodes write beside segments and chains, and
-// check all of what they read.
-var decoders = bucket.Decoders{WAL: decodeWAL, State: decodeState}
-
-// shippedWAL is what is shown of a shipped WAL object.
-type shippedWAL struct {
-	Incarnation string         `json:"incarnation"`
-	First       uint64         `json:"first_lsn"`
-	Next        uint64         `json:"next_lsn"`
-	Frames      map[string]int `json:"frames"` // by kind
-	Ranges      []walRange     `json:"ranges"`
-}
-
-type walRange struct {
-	Partition string `json:"partition"`
-	First     int64  `json:"first_offset"`
-	Next      int64  `json:"next_offset"`
-}
-
-func decodeWAL(key manifest.Key, stored []byte) (any, error) {
-	w, err := archive.DecodeWAL(stored)
-	if err != nil {
-		return nil, err
-	}
-	if w.Incarnation != key.Incarnation || w.First != key.First || w.Next != key.End {
-		return nil, fmt.Errorf("its content is LSNs %d to %d of incarnation %016x, its key says %d to %d of %016x",
-			w.First, w.Next, w.Incarnation, key.First, key.End, key.Incarnation)
-	}
-	out := shippedWAL{Incarnation: fmt.Sprintf("%016x", w.Incarnation), First: w.First, Next: w.Next, Frames: map[string]int{}, Ranges: []walRange{}}
-	for _, r := range w.Ranges {
-		out.Ranges = append(out.Ranges, walRange{r.Partition.String(), r.First, r.Next})
-	}
-	err = w.Each(func(f wal.Frame) error { out.Frames[f.Kind.String()]++; return nil })
-	return out, err
-}
-
-func decodeState(_ manifest.Key, stored []byte) (any, error) { return archive.DecodeState(stored) }

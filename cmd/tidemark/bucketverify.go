@@ -16,10 +16,13 @@ func newBucketVerify(p *process) *cobra.Command {
 	var topic string
 	cmd := &cobra.Command{
 		Use: "verify URL", Short: "Check an archive against its own manifests",
-		Long: `Check that everything the chains name is there, without holes and overlaps, and that
-the shipped write-ahead log has none either. With --deep every object is read and
-every checksum computed. Exits 1 when there is a problem; notes are what a
-running or killed cluster leaves behind, and no problem.`,
+		Long: `Check that everything the chains name is there, without holes and overlaps, that the
+shipped write-ahead log has none either, and that claims, OPEN and FENCE objects and
+the newest metadata read. With --deep every object is read and every checksum
+computed: each batch of each segment, each frame of the log, states of groups, all
+metadata; overlapping log objects must hold the same frames. Memory is bounded by
+one object of the log and eight parts of segments. Exits 1 when there is a problem;
+notes are what a running or killed cluster leaves behind, and no problem.`,
 		Example: "  tidemark bucket verify 's3://bucket/prod?region=eu-west-1' --deep",
 		Args:    args("URL"),
 	}
@@ -62,6 +65,7 @@ type summary struct {
 	WALObjects   int   `json:"wal_objects"`
 	WALBytes     int64 `json:"wal_bytes"`
 	States       int   `json:"states"`
+	Exports      int   `json:"metadata_exports"`
 	DeepBytes    int64 `json:"checksummed_bytes"`
 	Problems     int   `json:"problems"`
 	Notes        int   `json:"notes"`
@@ -71,7 +75,7 @@ func summaryOf(s bucket.Summary) summary {
 	return summary{
 		Topics: s.Topics, Partitions: s.Partitions, Entries: s.Entries,
 		Segments: s.Segments.Segments, SegmentBytes: s.Segments.Bytes, Orphans: s.Orphans, OrphanBytes: s.OrphanSize,
-		WALObjects: s.WALObjects, WALBytes: s.WALBytes, States: s.States, DeepBytes: s.Deep, Problems: s.Problems, Notes: s.Notes,
+		WALObjects: s.WALObjects, WALBytes: s.WALBytes, States: s.States, Exports: s.Exports, DeepBytes: s.Deep, Problems: s.Problems, Notes: s.Notes,
 	}
 }
 
@@ -90,6 +94,11 @@ const maxFindings = 10000
 
 func verify(ctx context.Context, p *process, store objstore.Store, o bucket.Options, asJSON bool) error {
 	out := verification{Findings: []finding{}}
+	bars := newBars(p.stderr)
+	o.Progress = func(done, total int64) { bars.progress("checksums", done, total) }
+	if !o.Deep || bars.all == nil {
+		o.Progress = nil
+	}
 	sum, err := bucket.Verify(ctx, store, o, func(f bucket.Finding) {
 		if len(out.Findings) >= maxFindings {
 			return
@@ -100,6 +109,7 @@ func verify(ctx context.Context, p *process, store objstore.Store, o bucket.Opti
 		}
 		out.Findings = append(out.Findings, g)
 	})
+	bars.wait(err == nil)
 	if err != nil {
 		return err
 	}
@@ -133,8 +143,8 @@ func printVerification(p *process, v *verification) error {
 		}
 	}
 	s := v.Summary
-	_, err := fmt.Fprintf(p.stdout, "%d topics, %d partitions, %d chain entries, %d segments with %s; %d WAL objects with %s, %d states; checksums of %s; %d problems, %d notes\n",
+	_, err := fmt.Fprintf(p.stdout, "%d topics, %d partitions, %d chain entries, %d segments with %s; %d WAL objects with %s, %d states, %d metadata exports; checksums of %s; %d problems, %d notes\n",
 		s.Topics, s.Partitions, s.Entries, s.Segments, formatBytes(s.SegmentBytes),
-		s.WALObjects, formatBytes(s.WALBytes), s.States, formatBytes(s.DeepBytes), s.Problems, s.Notes)
+		s.WALObjects, formatBytes(s.WALBytes), s.States, s.Exports, formatBytes(s.DeepBytes), s.Problems, s.Notes)
 	return err
 }

@@ -22,9 +22,13 @@ const (
 	ObjectSize    What = "object size"    // it has another size than the chain says
 	ObjectCorrupt What = "object corrupt" // its content does not verify, or is not what the chain says
 	WALHole       What = "WAL hole"       // LSNs between two shipped objects are missing
+	WALConflict   What = "WAL conflict"   // two objects hold other frames under one LSN
 	WALCorrupt    What = "WAL corrupt"
 	StateCorrupt  What = "state corrupt"
-	Unreadable    What = "unreadable" // the store did not answer; nothing is known
+	ClaimCorrupt  What = "claim corrupt"  // a cluster claim, OPEN or FENCE
+	ExportCorrupt What = "export corrupt" // a metadata export
+	NoExport      What = "no export"      // there are claims and topics, but no metadata
+	Unreadable    What = "unreadable"     // the store did not answer; nothing is known
 
 	Orphan     What = "orphan"      // a segment or page that the chain does not name
 	Leftover   What = "leftover"    // an object of a deleted topic
@@ -78,6 +82,7 @@ type Summary struct {
 	WALObjects int
 	WALBytes   int64
 	States     int
+	Exports    int
 	Deep       int64 // bytes whose checksums were computed
 	Problems   int
 	Notes      int

@@ -12,17 +12,6 @@ import (
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
-// maxObject bounds what is read into memory: a shipped WAL object has up to
-// 64 MiB.
-const maxObject = 80 << 20
-
-// Decoders turn the objects of other packages into values that print as JSON.
-// They check whatever they read; nil ones leave the content out.
-type Decoders struct {
-	WAL   func(key manifest.Key, stored []byte) (any, error)
-	State func(key manifest.Key, stored []byte) (any, error)
-}
-
 // Value is one object, decoded. It prints as JSON.
 type Value struct {
 	Key     string         `json:"key"`
@@ -72,7 +61,9 @@ func (v *Value) decode(k manifest.Key, b []byte, d Decoders) (err error) {
 			v.Content, err = d.State(k, b)
 		}
 	default:
-		v.Content, err = printable(k, b)
+		if v.Content, err = printable(k, b); err == nil && d.Small != nil && isSmall(k.Kind) {
+			err = d.Small(k, b)
+		}
 	}
 	return err
 }
@@ -137,20 +128,4 @@ func (v *Value) segment(ctx context.Context, store objstore.Store) error {
 	}
 	v.Content = out
 	return nil
-}
-
-// object reads an object at any position.
-type object struct {
-	ctx   context.Context
-	store objstore.Store
-	key   string
-}
-
-// ReadAt implements io.ReaderAt.
-func (o *object) ReadAt(p []byte, off int64) (int, error) {
-	n, err := o.store.GetRange(o.ctx, o.key, p, off)
-	if err == nil && n < len(p) {
-		err = errcode.New(errcode.Transient, "%s has %d bytes at position %d, want %d", o.key, n, off, len(p))
-	}
-	return n, err
 }

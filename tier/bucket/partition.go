@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
-	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
@@ -167,7 +166,7 @@ func (v *verifier) deep(ctx context.Context, s manifest.Segment) error {
 		v.failed(ObjectCorrupt, key, s.Partition, err)
 		return nil
 	}
-	v.count(func(sum *Summary) { sum.Deep += s.Bytes })
+	v.checked(s.Bytes)
 	if err := rep.Err(); err != nil {
 		bad(err.Error())
 		return nil
@@ -196,21 +195,4 @@ func (v *verifier) orphans(p *partition, c *manifest.Chain) {
 	for key, size := range p.pages {
 		orphan(key, size)
 	}
-}
-
-// read reads a whole object and hands it to a decoder.
-func (v *verifier) read(ctx context.Context, k manifest.Key, as What, decode func(manifest.Key, []byte) (any, error)) error {
-	b, info, err := objstore.ReadAll(ctx, v.store, k.String(), maxObject)
-	if err == nil {
-		_, err = decode(k, b)
-		v.count(func(s *Summary) { s.Deep += info.Size })
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	// An object that went between the list and now was garbage.
-	if err != nil && !errcode.Is(err, errcode.NotFound) {
-		v.failed(as, k.String(), broker.PartitionID{}, err)
-	}
-	return nil
 }

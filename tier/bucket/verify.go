@@ -15,7 +15,10 @@ type Options struct {
 	Deep     bool            // read every object and compute every checksum
 	Topic    *broker.TopicID // nil: everything
 	Parallel int             // requests at once, 0 = 8
-	Decoders Decoders        // for Deep
+	Decoders Decoders        // read claims and the newest export; with Deep all that they know
+	// Progress hears how many of how many bytes Deep has read; the total is
+	// found by a list of the archive before. May be nil.
+	Progress func(done, total int64)
 }
 
 // Verify holds the chains of an archive against its objects, and shipped WAL
@@ -41,6 +44,7 @@ type verifier struct {
 		report func(Finding)
 		sum    Summary
 	}
+	total int64 // bytes that Deep will read, when somebody wants to know
 }
 
 func (v *verifier) find(f Finding) {
@@ -60,6 +64,39 @@ func (v *verifier) count(fn func(*Summary)) {
 	fn(&v.mu.sum)
 }
 
+// checked counts bytes whose checksums were computed.
+func (v *verifier) checked(n int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.mu.sum.Deep += n
+	if v.opts.Progress != nil && v.total > 0 {
+		v.opts.Progress(min(v.mu.sum.Deep, v.total), v.total)
+	}
+}
+
+// measure finds how much Deep will read.
+func (v *verifier) measure(ctx context.Context) error {
+	if !v.opts.Deep || v.opts.Progress == nil {
+		return nil
+	}
+	prefixes := []string{manifest.PrefixTopics, manifest.PrefixWAL, manifest.PrefixState, manifest.PrefixMeta}
+	if v.opts.Topic != nil {
+		prefixes = []string{manifest.TopicPrefix(*v.opts.Topic)}
+	}
+	for _, prefix := range prefixes {
+		err := Walk(ctx, v.store, prefix, func(o objstore.Info) error {
+			if k, err := manifest.ParseKey(o.Key); err == nil && k.Kind != manifest.KindEntry && k.Kind != manifest.KindPage {
+				v.total += o.Size
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // failed reports an error of reading key: what it says about the data depends
 // on its code.
 func (v *verifier) failed(as What, key string, pid broker.PartitionID, err error) {
@@ -72,6 +109,9 @@ func (v *verifier) failed(as What, key string, pid broker.PartitionID, err error
 }
 
 func (v *verifier) run(ctx context.Context) error {
+	if err := v.measure(ctx); err != nil {
+		return err
+	}
 	err := Walk(ctx, v.store, manifest.PrefixDeleted, func(o objstore.Info) error {
 		if k, err := manifest.ParseKey(o.Key); err == nil {
 			v.deleted[k.Partition.Topic] = true
@@ -93,18 +133,7 @@ func (v *verifier) run(ctx context.Context) error {
 	if err := v.nodes(ctx); err != nil {
 		return err
 	}
-	for _, prefix := range []string{manifest.PrefixCluster, manifest.PrefixMeta, manifest.PrefixSnap} {
-		err := Walk(ctx, v.store, prefix, func(o objstore.Info) error {
-			if _, err := manifest.ParseKey(o.Key); err != nil {
-				v.find(Finding{What: UnknownKey, Key: o.Key})
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return v.metadata(ctx)
 }
 
 // topics collects the keys of one partition after the other, as they are
