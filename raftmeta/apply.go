@@ -235,6 +235,51 @@ func (c *fenceIncarnation) apply(s *State, index uint64) (any, bool, error) {
 	return c.Fenced, true, nil
 }
 
+// apply of purgeTopic closes a deletion. It does not move the index of the
+// deletion: that is what an export has to include before anything goes.
+func (c *purgeTopic) apply(s *State, _ uint64) (any, bool, error) {
+	d, ok := s.Deleted(c.ID)
+	switch {
+	case !ok:
+		return nil, false, errcode.New(errcode.NotFound, "topic %s is not among the deleted ones", c.ID)
+	case d.Purged:
+		return d, false, nil
+	}
+	d.Purged = true
+	s.deleted.ReplaceOrInsert(d)
+	return d, true, nil
+}
+
+// apply of retireIncarnation fences it too, when nothing had: whoever may be
+// forgotten must never come back.
+func (c *retireIncarnation) apply(s *State, _ uint64) (any, bool, error) {
+	if err := s.ready(); err != nil {
+		return nil, false, err
+	}
+	next := Fenced{Incarnation: c.Incarnation, Node: c.Node, FencedMs: c.RetiredMs, RetiredMs: max(1, c.RetiredMs)}
+	if err := next.validate(); err != nil {
+		return nil, false, err
+	}
+	for _, n := range s.nodes {
+		if n.Incarnation == c.Incarnation && n.State == NodeActive {
+			return nil, false, errcode.New(errcode.Conflict, "incarnation %s of node %s is active and cannot be retired", c.Incarnation, n.ID)
+		}
+	}
+	old, known := s.fenced[c.Incarnation]
+	switch {
+	case known && old.Node != c.Node:
+		return nil, false, errcode.New(errcode.Conflict, "incarnation %s is node %s's, not %s's", c.Incarnation, old.Node, c.Node)
+	case known && old.RetiredMs > 0:
+		return old, false, nil
+	case known:
+		next.FencedMs = old.FencedMs
+	case len(s.fenced) >= MaxFenced:
+		return nil, false, errcode.New(errcode.TooMany, "the cluster has %d fenced incarnations; no more are kept", MaxFenced)
+	}
+	s.fenced = put(s.fenced, c.Incarnation, next)
+	return next, true, nil
+}
+
 // ready refuses changes before the cluster exists.
 func (s *State) ready() error {
 	if s.cluster.ID == "" {

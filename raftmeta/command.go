@@ -35,6 +35,8 @@ const (
 	opPutSetting
 	opFenceIncarnation
 	opUpdateTopic
+	opPurgeTopic
+	opRetireIncarnation
 )
 
 // command is one decoded command. apply changes s, which the caller owns, and
@@ -67,6 +69,10 @@ func newCommand(o op) command {
 		return &fenceIncarnation{}
 	case opUpdateTopic:
 		return &updateTopic{}
+	case opPurgeTopic:
+		return &purgeTopic{}
+	case opRetireIncarnation:
+		return &retireIncarnation{}
 	}
 	return nil
 }
@@ -74,7 +80,8 @@ func newCommand(o op) command {
 // String returns the op's name in metrics and messages.
 func (o op) String() string {
 	names := [...]string{"unknown", "init_cluster", "adopt", "register_incarnation", "create_topic", "delete_topic",
-		"set_assignment", "put_setting", "fence_incarnation", "update_topic"}
+		"set_assignment", "put_setting", "fence_incarnation", "update_topic",
+		"purge_topic", "retire_incarnation"}
 	if int(o) < len(names) {
 		return names[o]
 	}
@@ -130,6 +137,16 @@ type fenceIncarnation struct {
 	Fenced Fenced `json:"fenced"`
 }
 
+type purgeTopic struct {
+	ID broker.TopicID `json:"id"`
+}
+
+type retireIncarnation struct {
+	Node        string      `json:"node"`
+	Incarnation Incarnation `json:"incarnation"`
+	RetiredMs   int64       `json:"retired_ms"`
+}
+
 func (*initCluster) op() op         { return opInitCluster }
 func (*adopt) op() op               { return opAdopt }
 func (*registerIncarnation) op() op { return opRegisterIncarnation }
@@ -139,6 +156,8 @@ func (*setAssignment) op() op       { return opSetAssignment }
 func (*putSetting) op() op          { return opPutSetting }
 func (*fenceIncarnation) op() op    { return opFenceIncarnation }
 func (*updateTopic) op() op         { return opUpdateTopic }
+func (*purgeTopic) op() op          { return opPurgeTopic }
+func (*retireIncarnation) op() op   { return opRetireIncarnation }
 
 // encodeCommand returns the bytes that go into the Raft log.
 func encodeCommand(c command) ([]byte, error) {

@@ -83,6 +83,24 @@ func (m *Meta) DeleteTopicByID(ctx context.Context, id broker.TopicID) (Deleted,
 	return propose[Deleted](ctx, m, &deleteTopic{ID: id, DeletedMs: m.opts.Now().UnixMilli()})
 }
 
+// PurgeTopic remembers that the archive holds nothing of a deleted topic any
+// more, so that it is not looked for again. not_found when the topic is not
+// among the deleted ones.
+func (m *Meta) PurgeTopic(ctx context.Context, id broker.TopicID) (Deleted, error) {
+	return propose[Deleted](ctx, m, &purgeTopic{ID: id})
+}
+
+// RetireIncarnation says, for ever, that no restore needs what a fenced
+// incarnation shipped. Conflict when it is active, or another node's.
+func (m *Meta) RetireIncarnation(ctx context.Context, node string, inc Incarnation) (Fenced, error) {
+	ms := m.opts.Now().UnixMilli()
+	f := Fenced{Incarnation: inc, Node: node, RetiredMs: ms}
+	if err := f.validate(); err != nil {
+		return Fenced{}, err
+	}
+	return propose[Fenced](ctx, m, &retireIncarnation{Node: node, Incarnation: inc, RetiredMs: ms})
+}
+
 // Expect is the compare part of SetAssignment.
 type Expect struct {
 	Owner      string

@@ -141,9 +141,18 @@ type Fenced struct {
 	Incarnation Incarnation `json:"incarnation"`
 	Node        string      `json:"node"`
 	FencedMs    int64       `json:"fenced_ms"`
+	// RetiredMs is when the heir found everything that the incarnation shipped
+	// covered: from then on no restore needs it, and part of it may be gone.
+	// 0: it is needed.
+	RetiredMs int64 `json:"retired_ms,omitempty"`
 }
 
-func (f Fenced) validate() error { return validateMember(f.Node, f.Incarnation, nil) }
+func (f Fenced) validate() error {
+	if f.RetiredMs < 0 {
+		return errcode.New(errcode.InvalidArgument, "incarnation %s was retired at %d ms, before 1970", f.Incarnation, f.RetiredMs)
+	}
+	return validateMember(f.Node, f.Incarnation, nil)
+}
 
 // Assignment says who serves a partition now, and from which offset on.
 type Assignment struct {
@@ -175,6 +184,8 @@ type Deleted struct {
 	DeletedMs    int64          `json:"deleted_ms"`
 	Seq          uint64         `json:"seq"`           // order of deletion, starts at 1
 	ChangedIndex uint64         `json:"changed_index"` // raft index of the deletion
+	// Purged: the archive was seen to hold nothing of the topic any more.
+	Purged bool `json:"purged,omitempty"`
 }
 
 func (d Deleted) validate() error {
