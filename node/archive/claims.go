@@ -3,14 +3,16 @@ package archive
 import (
 	"encoding/json"
 
+	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
 const (
-	claimFormat  = "tidemark-cluster"
-	openFormat   = "tidemark-open"
-	fenceFormat  = "tidemark-fence"
-	claimVersion = 1
+	claimFormat     = "tidemark-cluster"
+	openFormat      = "tidemark-open"
+	fenceFormat     = "tidemark-fence"
+	tombstoneFormat = "tidemark-tombstone"
+	claimVersion    = 1
 )
 
 // Claim is the object cluster/<generation>: who began that generation of the
@@ -45,6 +47,17 @@ type Fence struct {
 	TimeMS            int64  `json:"time_ms"`
 }
 
+// Tombstone is the object x/<topic id>: the topic was deleted, and what stands
+// under its prefix may be gone in part.
+type Tombstone struct {
+	Format            string         `json:"format"`
+	Version           int            `json:"version"`
+	Topic             broker.TopicID `json:"topic"`
+	Name              string         `json:"name"`
+	ClusterGeneration uint64         `json:"cluster_generation"` // of who deletes
+	DeletedMS         int64          `json:"deleted_ms"`         // of the deletion in the metadata
+}
+
 // Encode returns the stored form.
 func (c Claim) Encode() []byte { c.Format, c.Version = claimFormat, claimVersion; return must(c) }
 
@@ -53,6 +66,12 @@ func (o Open) Encode() []byte { o.Format, o.Version = openFormat, claimVersion; 
 
 // Encode returns the stored form.
 func (f Fence) Encode() []byte { f.Format, f.Version = fenceFormat, claimVersion; return must(f) }
+
+// Encode returns the stored form. It is the same at every try.
+func (t Tombstone) Encode() []byte {
+	t.Format, t.Version = tombstoneFormat, claimVersion
+	return must(t)
+}
 
 // must encodes a struct of strings and numbers, which cannot fail.
 func must(v any) []byte {
@@ -82,4 +101,13 @@ func DecodeOpen(b []byte) (o Open, err error) {
 func DecodeFence(b []byte) (f Fence, err error) {
 	err = unmarshalVersioned(b, &f, "FENCE object", fenceFormat, claimVersion)
 	return f, err
+}
+
+// DecodeTombstone reads a topic's tombstone. Errors: Corrupt, UnsupportedVersion.
+func DecodeTombstone(b []byte) (t Tombstone, err error) {
+	err = unmarshalVersioned(b, &t, "tombstone", tombstoneFormat, claimVersion)
+	if err == nil && t.Topic == 0 {
+		err = errcode.New(errcode.Corrupt, "tombstone without a topic id")
+	}
+	return t, err
 }

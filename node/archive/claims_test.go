@@ -13,6 +13,8 @@ var decoders = map[string]func([]byte) (any, error){
 	"tidemark-cluster": func(b []byte) (any, error) { return DecodeClaim(b) },
 	"tidemark-open":    func(b []byte) (any, error) { return DecodeOpen(b) },
 	"tidemark-fence":   func(b []byte) (any, error) { return DecodeFence(b) },
+
+	"tidemark-tombstone": func(b []byte) (any, error) { return DecodeTombstone(b) },
 }
 
 // Claims come back as they were; each refuses the other kinds, an unknown
@@ -30,7 +32,14 @@ func TestClaims(t *testing.T) {
 	if got, err := DecodeFence(fence.Encode()); err != nil || got.ClusterGeneration != 3 || got.TimeMS != 7 {
 		t.Errorf("%+v %v", got, err)
 	}
-	stored := map[string][]byte{"tidemark-cluster": claim.Encode(), "tidemark-open": opened.Encode(), "tidemark-fence": fence.Encode()}
+	tomb := Tombstone{Topic: 0xabc, Name: "t", ClusterGeneration: 2, DeletedMS: 8}
+	if got, err := DecodeTombstone(tomb.Encode()); err != nil || got.Topic != 0xabc || got.Name != "t" || got.ClusterGeneration != 2 || got.DeletedMS != 8 {
+		t.Errorf("%+v %v", got, err)
+	}
+	if _, err := DecodeTombstone(Tombstone{Name: "t"}.Encode()); !errcode.Is(err, errcode.Corrupt) {
+		t.Errorf("a tombstone of no topic: %v", err)
+	}
+	stored := map[string][]byte{"tidemark-cluster": claim.Encode(), "tidemark-open": opened.Encode(), "tidemark-fence": fence.Encode(), "tidemark-tombstone": tomb.Encode()}
 	for format, decode := range decoders {
 		for other, b := range stored {
 			if _, err := decode(b); (err == nil) != (other == format) || err != nil && !errcode.Is(err, errcode.Corrupt) {
@@ -60,6 +69,7 @@ func FuzzDecodeClaims(f *testing.F) {
 	f.Add(Claim{ClusterID: "c", Generation: 1}.Encode())
 	f.Add(Open{Node: "n1"}.Encode())
 	f.Add(Fence{}.Encode())
+	f.Add(Tombstone{Topic: 1}.Encode())
 	f.Add([]byte(`{"format":"tidemark-fence","version":2}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n := allocated(func() {

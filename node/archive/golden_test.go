@@ -89,7 +89,8 @@ func TestGoldenVersion1(t *testing.T) {
 	claim := Claim{ClusterID: "00000000000000c1", Generation: 2, Node: "n1", Restore: "0123456789abcdef", TimeMS: 1_700_000_000_000}
 	opened := Open{Node: "n1", Incarnation: testIncarnation, ClusterGeneration: 2, FirstLSN: 1, TimeMS: 1_700_000_000_001}
 	fence := Fence{ClusterGeneration: 3, TimeMS: 1_700_000_000_002}
-	for name, b := range map[string][]byte{"v1.cluster.json": claim.Encode(), "v1.open.json": opened.Encode(), "v1.fence.json": fence.Encode()} {
+	tomb := Tombstone{Topic: 0xabc, Name: "orders", ClusterGeneration: 2, DeletedMS: 1_700_000_000_003}
+	for name, b := range map[string][]byte{"v1.cluster.json": claim.Encode(), "v1.open.json": opened.Encode(), "v1.fence.json": fence.Encode(), "v1.tombstone.json": tomb.Encode()} {
 		if stored := golden(t, name, func() []byte { return b }); !bytes.Equal(stored, b) {
 			t.Fatalf("%s: the encoder has changed: %s, was %s", name, b, stored)
 		}

@@ -233,6 +233,34 @@ func DecodeWAL(b []byte) (*WAL, error) {
 	return w, nil
 }
 
+// maxRanges bounds the ranges that a header may declare: one per partition that
+// a cluster can have.
+const maxRanges = 1 << 18
+
+// WALHeaderPrefix is how many bytes of a shipped WAL object say how long its
+// header is.
+const WALHeaderPrefix = walHeaderSize
+
+// WALHeaderSize returns the length of the header that begins with prefix, which
+// has at least WALHeaderPrefix bytes. Errors: Corrupt.
+func WALHeaderSize(prefix []byte) (int, error) {
+	if len(prefix) < walHeaderSize {
+		return 0, errcode.New(errcode.Corrupt, "shipped WAL: %d bytes are shorter than a header", len(prefix))
+	}
+	n := binary.BigEndian.Uint32(prefix[40:])
+	if n > maxRanges {
+		return 0, errcode.New(errcode.Corrupt, "shipped WAL: header declares %d ranges", n)
+	}
+	return walHeaderSize + int(n)*walRangeSize + 4, nil
+}
+
+// DecodeWALHeader reads the header alone; Groups stays empty. Errors: Corrupt,
+// UnsupportedVersion.
+func DecodeWALHeader(b []byte) (*WAL, error) {
+	w, _, err := decodeWALHeader(b)
+	return w, errcode.Wrap(errcode.Corrupt, err, "shipped WAL")
+}
+
 func decodeWALHeader(b []byte) (*WAL, []byte, error) {
 	if len(b) < walHeaderSize+4 {
 		return nil, nil, errcode.New(errcode.Corrupt, "%d bytes are shorter than a header", len(b))

@@ -255,8 +255,13 @@ func (p *Partition) Stats() Stats {
 }
 
 // UnarchivedFrom is the LSN of the oldest commit of this log whose records the
-// archive's chain does not hold; ok is false when there is none.
+// archive's chain does not hold; ok is false when there is none. It waits for a
+// flush that runs: between two looks, one at the files and one at the tail, a
+// flush would move a batch from where the second look is to where the first one
+// was, and a state object that misses it lets the archive drop its only copy.
 func (p *Partition) UnarchivedFrom() (lsn uint64, ok bool) {
+	p.flush.Lock()
+	defer p.flush.Unlock()
 	low := func(v uint64) {
 		if v > 0 && (!ok || v < lsn) {
 			lsn, ok = v, true
