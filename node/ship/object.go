@@ -46,6 +46,7 @@ func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 	s.next = run.Next
 	s.stateBytes += int64(len(data))
 	s.confirm(run.Next-1, exported)
+	s.stands(manifest.Key{Kind: manifest.KindWAL, Node: s.opts.Node, Incarnation: s.opts.Incarnation, First: run.First, End: run.Next}, len(data), 0)
 	s.metrics.objects.Inc()
 	s.metrics.bytes.Add(float64(len(data)))
 	s.metrics.seconds.Observe(s.opts.Now().Sub(start).Seconds())
@@ -99,6 +100,12 @@ func (s *Shipper) confirm(lsn, exported uint64) {
 	}
 }
 
+func (s *Shipper) stands(key manifest.Key, size int, replayFrom uint64) {
+	if s.opts.OnObject != nil {
+		s.opts.OnObject(Object{key, int64(size), replayFrom})
+	}
+}
+
 func put(ctx context.Context, store objstore.Store, key string, data []byte) error {
 	sum, crc := sha256.Sum256(data), crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
 	return store.Put(ctx, key, bytes.NewReader(data), int64(len(data)), objstore.PutOptions{CreateOnly: true, SHA256: &sum, CRC32C: &crc})
@@ -124,6 +131,10 @@ func (s *Shipper) stateIfDue(ctx context.Context, force bool) error {
 	if err != nil {
 		return err
 	}
+	// Frames that an earlier state did not need are not needed by a later one:
+	// the archive may have let go of them. After a restart the capture may not
+	// know how far back a file reaches, and says less.
+	st.ReplayFrom = max(st.ReplayFrom, s.floor)
 	st.Node, st.Incarnation, st.TimeMS = s.opts.Node, s.opts.Incarnation, s.opts.Now().UnixMilli()
 	// What the state knows has to be in the archive before the state is: a
 	// position must never be ahead of the records (I16).
@@ -142,11 +153,19 @@ func (s *Shipper) stateIfDue(ctx context.Context, force bool) error {
 	if err != nil {
 		return err
 	}
-	err = put(ctx, s.opts.Store, manifest.StateKey(s.opts.Node, s.opts.Incarnation, st.LSN), data)
-	if err != nil && !errcode.Is(err, errcode.Exists) {
+	key := manifest.Key{Kind: manifest.KindState, Node: s.opts.Node, Incarnation: s.opts.Incarnation, First: st.LSN}
+	err = put(ctx, s.opts.Store, key.String(), data)
+	if errcode.Is(err, errcode.Exists) {
+		// An earlier answer was lost. What stands there was captured earlier, and
+		// may need more of the log than this capture.
+		st, err = ReadState(ctx, s.opts.Store, key)
+	}
+	if err != nil {
 		return err
 	}
 	s.stateBytes, s.stateAt, s.stateLSN = 0, s.opts.Now(), st.LSN
+	s.floor = max(s.floor, st.ReplayFrom)
+	s.stands(key, len(data), st.ReplayFrom)
 	s.metrics.states.Inc()
 	return nil
 }
@@ -225,6 +244,7 @@ func (s *Shipper) exportOnce(ctx context.Context) error {
 	s.mu.exported = max(s.mu.exported, index)
 	s.broadcastLocked()
 	s.mu.Unlock()
+	s.stands(manifest.Key{Kind: manifest.KindMeta, Cluster: s.opts.ClusterGeneration, Index: index}, len(packed), 0)
 	s.metrics.exports.Inc()
 	return nil
 }

@@ -40,6 +40,11 @@ func (s *Shipper) register(ctx context.Context) error {
 	if err := s.findEnd(ctx); err != nil {
 		return err
 	}
+	if s.opts.States != nil {
+		if err := s.findFloor(ctx); err != nil {
+			return err
+		}
+	}
 	// What the list showed may have arrived a moment ago, long after it was
 	// sent: the fence check comes behind the list as it comes behind a put.
 	return s.checkFenceNow(ctx)
@@ -95,7 +100,11 @@ func CheckClaim(ctx context.Context, store objstore.Store, clusterID string, gen
 
 // checkLaterCluster fences this incarnation when somebody took the cluster over.
 func (s *Shipper) checkLaterCluster(ctx context.Context) error {
-	data, err := ReadSmall(ctx, s.opts.Store, manifest.ClusterKey(s.opts.ClusterGeneration+1))
+	return s.checkLaterClusterIn(ctx, s.opts.Store)
+}
+
+func (s *Shipper) checkLaterClusterIn(ctx context.Context, store objstore.Store) error {
+	data, err := ReadSmall(ctx, store, manifest.ClusterKey(s.opts.ClusterGeneration+1))
 	switch {
 	case errcode.Is(err, errcode.NotFound):
 		return nil
@@ -112,14 +121,18 @@ func (s *Shipper) checkLaterCluster(ctx context.Context) error {
 // checkFence fails with Fenced when FENCE stands, and with the store's error
 // when nobody can tell: absent is only what the store calls absent.
 func (s *Shipper) checkFence(ctx context.Context) error {
-	_, err := ReadSmall(ctx, s.opts.Store, manifest.WALFenceKey(s.opts.Node, s.opts.Incarnation))
+	return s.checkFenceIn(ctx, s.opts.Store)
+}
+
+func (s *Shipper) checkFenceIn(ctx context.Context, store objstore.Store) error {
+	_, err := ReadSmall(ctx, store, manifest.WALFenceKey(s.opts.Node, s.opts.Incarnation))
 	switch {
 	case errcode.Is(err, errcode.NotFound):
 		return nil
 	case err != nil:
 		return err
 	}
-	if err := s.checkLaterCluster(ctx); err != nil {
+	if err := s.checkLaterClusterIn(ctx, store); err != nil {
 		return err
 	}
 	return s.fence(errcode.New(errcode.Fenced, "the archive fenced this node's incarnation %016x: this node serves no more; send requests to the new owner", s.opts.Incarnation))

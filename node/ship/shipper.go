@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 	"github.com/tidemark-mq/tidemark/wal"
 )
@@ -78,12 +79,22 @@ type Options struct {
 	OnClaimed func(context.Context) error
 	// OnShipped is called after the mark moved.
 	OnShipped func(lsn uint64)
+	// OnObject is called for every object that stands in the archive because of
+	// this shipper, also when an earlier put of it had lost its answer.
+	OnObject func(Object)
 	// OnFenced is called once when this incarnation must not ship any more.
 	OnFenced func(error)
 
 	Now        func() time.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+}
+
+// Object is one object that was shipped: WAL, state or export.
+type Object struct {
+	Key        manifest.Key
+	Bytes      int64
+	ReplayFrom uint64 // of a state: the first frame that a restore from it needs
 }
 
 // Status is what an operator asks.
@@ -123,6 +134,7 @@ type Shipper struct {
 	stateBytes int64  // shipped since the last state object
 	stateAt    time.Time
 	stateLSN   uint64
+	floor      uint64 // highest ReplayFrom of any state object of this incarnation
 }
 
 // New returns a Shipper; Run makes it work.
