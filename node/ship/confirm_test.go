@@ -129,10 +129,10 @@ func TestReplayFromNeverFalls(t *testing.T) {
 		for range 4 {
 			r.append("x")
 		}
-		wait(11 * time.Second)
+		wait(20 * time.Second)
 		from.set(2)
 		r.append("y")
-		wait(11 * time.Second)
+		wait(20 * time.Second)
 		states := objects.kind(manifest.KindState)
 		if len(states) != 2 || states[0].ReplayFrom != 3 || states[1].ReplayFrom != 3 {
 			t.Fatalf("states of one process: %+v", states)
@@ -149,7 +149,7 @@ func TestReplayFromNeverFalls(t *testing.T) {
 		b.put(t, manifest.StateKey(testNode, testIncarnation, shipped+1000), []byte("damaged"))
 		r, objects = live(shipped, 1)
 		r.append("z")
-		wait(11 * time.Second)
+		wait(20 * time.Second)
 		states = objects.kind(manifest.KindState)
 		if len(states) != 1 || states[0].ReplayFrom != 3 {
 			t.Fatalf("states after a restart: %+v", states)
