@@ -2,6 +2,7 @@ package ship
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -107,6 +108,10 @@ func (f forgetful) Capture() (*archive.State, error) {
 
 func (f forgetful) set(v uint64) { f.mu.Lock(); *f.from = v; f.mu.Unlock() }
 
+func needsOther(from uint64) func(Object) bool {
+	return func(o Object) bool { return o.ReplayFrom != from }
+}
+
 // A state object never needs more of the log than the one before it: those
 // frames may be deleted by then. That holds over a restart whose capture knows
 // less, and when the newest object does not read (I10).
@@ -134,7 +139,7 @@ func TestReplayFromNeverFalls(t *testing.T) {
 		r.append("y")
 		wait(20 * time.Second)
 		states := objects.kind(manifest.KindState)
-		if len(states) != 2 || states[0].ReplayFrom != 3 || states[1].ReplayFrom != 3 {
+		if len(states) < 2 || slices.ContainsFunc(states, needsOther(3)) {
 			t.Fatalf("states of one process: %+v", states)
 		}
 		if n := len(objects.kind(manifest.KindWAL)); n != len(b.keys(t, manifest.WALPrefix(testNode, testIncarnation)))-1 {
@@ -151,7 +156,7 @@ func TestReplayFromNeverFalls(t *testing.T) {
 		r.append("z")
 		wait(20 * time.Second)
 		states = objects.kind(manifest.KindState)
-		if len(states) != 1 || states[0].ReplayFrom != 3 {
+		if len(states) == 0 || slices.ContainsFunc(states, needsOther(3)) {
 			t.Fatalf("states after a restart: %+v", states)
 		}
 		stored, err := ReadState(context.Background(), b.mem, states[0].Key)
