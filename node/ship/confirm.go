@@ -62,6 +62,11 @@ func (s *Shipper) findFloor(ctx context.Context) error {
 	for i := len(keys) - 1; i >= 0; i-- {
 		st, err := ReadState(ctx, s.opts.Store, keys[i])
 		if err == nil {
+			// The frames that it covers may be deleted: then it alone says that
+			// this directory is a copy from before.
+			if next := s.opts.Log.NextLSN(); st.LSN >= next {
+				return s.fence(s.older("the archive holds its state at frame %d, the directory ends at %d", st.LSN, next-1))
+			}
 			s.floor = st.ReplayFrom
 			return nil
 		}

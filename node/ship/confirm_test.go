@@ -2,6 +2,7 @@ package ship
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -151,7 +152,7 @@ func TestReplayFromNeverFalls(t *testing.T) {
 		shipped := r.ship.Status().Shipped
 		r.stop()
 
-		b.put(t, manifest.StateKey(testNode, testIncarnation, shipped+1000), []byte("damaged"))
+		b.put(t, manifest.StateKey(testNode, testIncarnation, shipped+1000), []byte("damaged, by whatever"))
 		r, objects = live(shipped, 1)
 		r.append("z")
 		wait(20 * time.Second)
@@ -197,4 +198,59 @@ func TestStateWithALostAnswer(t *testing.T) {
 			t.Fatalf("%d answers lost, states %+v", lost.Hits(), states)
 		}
 	})
+}
+
+// An old copy of a data directory is found out also when the frames that it
+// lacks were covered and deleted: by a newer object behind the hole, or by the
+// state object that covers them (I3, I8).
+func TestOldCopyBehindDeletedObjects(t *testing.T) {
+	for _, what := range []string{"object", "state"} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, fs := newBucket(), vfs.NewMem()
+				change := func(o *Options) {
+					o.StateInterval, o.States = 5*time.Second, states{o.Log.(*wal.Log)}
+				}
+				r := start(t, b, fs, 0, change)
+				r.append("a")
+				wait(2 * time.Second)
+				shipped := r.ship.Status().Shipped
+				r.stop()
+				copied := vfs.NewMem()
+				if _, err := vfs.Clone(fs, copied, "wal", "wal"); err != nil {
+					t.Fatal(err)
+				}
+				r = start(t, b, fs, shipped, change)
+				for range 5 {
+					r.append("b")
+					wait(20 * time.Second)
+				}
+				r.stop()
+				keys := b.keys(t, manifest.WALPrefix(testNode, testIncarnation))
+				keep := ""
+				if what == "object" {
+					keep = keys[len(keys)-2] // before OPEN
+				}
+				for _, key := range keys {
+					if k, err := manifest.ParseKey(key); err == nil && k.Kind == manifest.KindWAL && key != keep {
+						_ = b.mem.Delete(t.Context(), []string{key})
+					}
+				}
+				if what == "object" {
+					_ = b.mem.Delete(t.Context(), b.keys(t, "state/"))
+				}
+				before := b.content(t)
+				r = start(t, b, copied, shipped, change)
+				defer r.stop()
+				r.append("c")
+				wait(time.Minute)
+				if f := r.fences(); len(f) != 1 || !errcode.Is(f[0], errcode.Fenced) {
+					t.Fatalf("the old copy heard %v", f)
+				}
+				if !maps.Equal(before, b.content(t)) {
+					t.Fatal("the old copy wrote into the archive")
+				}
+			})
+		})
+	}
 }

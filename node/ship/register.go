@@ -139,7 +139,8 @@ func (s *Shipper) checkFenceIn(ctx context.Context, store objstore.Store) error 
 }
 
 // findEnd lists what is shipped from the known mark on, once, and goes on at
-// the contiguous end.
+// the contiguous end. The newest object counts also behind a hole: covered
+// objects are deleted, so an old copy of the directory sees only newer ones.
 func (s *Shipper) findEnd(ctx context.Context) error {
 	prefix := manifest.WALPrefix(s.opts.Node, s.opts.Incarnation)
 	after := ""
@@ -148,7 +149,7 @@ func (s *Shipper) findEnd(ctx context.Context) error {
 		// their first LSN: the list begins with the one that follows it.
 		after = manifest.WALKey(s.opts.Node, s.opts.Incarnation, s.next-1, s.next-1)
 	}
-	end, last := s.next, manifest.Key{}
+	end, newest := s.next, manifest.Key{}
 	for {
 		page, err := s.opts.Store.List(ctx, prefix, after, 0)
 		if err != nil {
@@ -157,20 +158,25 @@ func (s *Shipper) findEnd(ctx context.Context) error {
 		for _, o := range page.Objects {
 			after = o.Key
 			k, err := manifest.ParseKey(o.Key)
-			if err != nil || k.Kind != manifest.KindWAL || k.First > end || k.End <= end {
+			if err != nil || k.Kind != manifest.KindWAL {
 				continue
 			}
-			end, last = k.End, k
+			if k.End > max(s.next, newest.End) {
+				newest = k
+			}
+			if k.First <= end {
+				end = max(end, k.End)
+			}
 		}
 		if !page.More || len(page.Objects) == 0 {
 			break
 		}
 	}
-	if end > s.opts.Log.NextLSN() {
-		return s.fence(s.older("the archive holds its log up to frame %d, the directory ends at %d", end-1, s.opts.Log.NextLSN()-1))
+	if newest.End > s.opts.Log.NextLSN() {
+		return s.fence(s.older("the archive holds its log up to frame %d, the directory ends at %d", newest.End-1, s.opts.Log.NextLSN()-1))
 	}
-	if last.Kind == manifest.KindWAL {
-		if err := s.compare(ctx, last.String()); err != nil {
+	if newest.Kind == manifest.KindWAL {
+		if err := s.compare(ctx, newest.String()); err != nil {
 			return err
 		}
 	}
