@@ -112,6 +112,9 @@ func printPlan(w io.Writer, p *restore.Plan) error {
 	t.row("cluster", p.ClusterID)
 	t.row("generation", fmt.Sprintf("%d, restored as %d", p.Generation, p.NewGeneration))
 	t.row("topics", p.Topics)
+	if p.DeletedTopics > 0 {
+		t.row("deleted topics", fmt.Sprintf("%d that the metadata still names: not restored", p.DeletedTopics))
+	}
 	t.row("partitions", p.Partitions)
 	t.row("archived records", fmt.Sprintf("%d in %d segments, %s; they stay in the archive", p.ArchivedRecords, p.Segments, formatBytes(p.ArchivedBytes)))
 	t.row("WAL to replay", fmt.Sprintf("%d objects, %s", p.WALObjects, formatBytes(p.WALBytes)))

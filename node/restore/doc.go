@@ -17,6 +17,11 @@
 // that an offset which the lost node may have given out is never given out
 // again. Positions are cut off at the records that are there.
 //
+// A cluster may write to the archive and delete from it while it is looked at:
+// an object that a list named and that is gone when it is read makes the look
+// begin again. A topic with a tombstone is not restored, whatever the export
+// says, and an incarnation that the metadata calls retired is not read.
+//
 // An interrupted restore is simply run again: it takes the generation after
 // the one it had claimed.
 package restore

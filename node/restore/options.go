@@ -66,6 +66,7 @@ type Plan struct {
 	NewGeneration   uint64    `json:"new_generation"` // that the restored one will have
 	Export          string    `json:"export"`         // key of the metadata that is used
 	Topics          int       `json:"topics"`
+	DeletedTopics   int       `json:"deleted_topics"` // that the export names and that were deleted since: not restored
 	Partitions      int       `json:"partitions"`
 	Segments        int       `json:"segments"`         // archived; they stay where they are
 	ArchivedRecords int64     `json:"archived_records"` // in those segments

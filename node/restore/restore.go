@@ -31,19 +31,27 @@ import (
 // Look returns the plan of a restore. It only reads.
 func Look(ctx context.Context, o Options) (Plan, error) {
 	o = o.withDefaults()
-	s, err := look(ctx, &o)
+	s, err := lookAll(ctx, &o)
 	if err != nil {
-		return Plan{}, err
-	}
-	if err := s.loadChains(ctx, &o); err != nil {
-		return Plan{}, err
-	}
-	if err := s.countNewest(ctx, o.Store); err != nil {
 		return Plan{}, err
 	}
 	p := s.plan(&o)
 	p.Alive, err = s.alive(ctx, &o)
 	return p, err
+}
+
+// lookAll looks at an archive that others may write to and delete from.
+func lookAll(ctx context.Context, o *Options) (s *survey, err error) {
+	err = steady(func() error {
+		if s, err = look(ctx, o); err != nil {
+			return err
+		}
+		if err := s.loadChains(ctx, o); err != nil {
+			return err
+		}
+		return s.countNewest(ctx, o.Store)
+	})
+	return s, err
 }
 
 // Run restores. Errors before the claim change nothing; later ones leave the
@@ -80,15 +88,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 
 // all does everything from the first look to the rename.
 func (r *run) all(ctx context.Context) error {
-	before, err := look(ctx, r.o)
-	if err != nil {
-		return err
-	}
 	// What cannot be read is found before the old cluster is ended.
-	if err := before.loadChains(ctx, r.o); err != nil {
-		return err
-	}
-	if err := before.countNewest(ctx, r.o.Store); err != nil {
+	before, err := lookAll(ctx, r.o)
+	if err != nil {
 		return err
 	}
 	alive, err := before.alive(ctx, r.o)
@@ -169,11 +171,15 @@ func (r *run) claim(ctx context.Context, before *survey) error {
 	if err != nil {
 		return errcode.Wrap(errcode.ArchiveUnavailable, err, "create %s", key)
 	}
-	s, err := r.fenceAndLook(ctx, before, claim)
+	var s *survey
+	// A delete of the old cluster may be on its way still.
+	err = steady(func() (err error) {
+		if s, err = r.fenceAndLook(ctx, before, claim); err != nil {
+			return err
+		}
+		return s.loadChains(ctx, r.o)
+	})
 	if err != nil {
-		return err
-	}
-	if err := s.loadChains(ctx, r.o); err != nil {
 		return err
 	}
 	s.perInterval = before.perInterval
@@ -293,6 +299,9 @@ func (r *run) openMeta(ctx context.Context) error {
 		if _, err := r.meta.FenceIncarnation(ctx, n.ID, n.Incarnation); err != nil {
 			return err
 		}
+	}
+	if err := r.deleteTopics(ctx); err != nil {
+		return err
 	}
 	_, err = r.meta.RegisterIncarnation(ctx, r.id.Incarnation, nil)
 	return err

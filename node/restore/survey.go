@@ -32,6 +32,7 @@ type survey struct {
 	newest       time.Time      // store's time of the newest WAL object
 	perInterval  int64          // records in the newest WAL objects of all nodes
 	chains       map[broker.PartitionID]*manifest.Chain
+	deleted      map[broker.TopicID]bool // topics of the export with a tombstone
 }
 
 // incarnation is one writer of shipped WAL.
@@ -97,6 +98,9 @@ func look(ctx context.Context, o *Options) (*survey, error) {
 	if err := s.findExport(ctx, o.Store); err != nil {
 		return nil, err
 	}
+	if _, err := s.findTombstones(ctx, o.Store); err != nil {
+		return nil, err
+	}
 	return s, s.findIncarnations(ctx, o.Store)
 }
 
@@ -142,7 +146,7 @@ func (s *survey) findClaim(ctx context.Context, store objstore.Store) error {
 	}
 	data, err := ship.ReadSmall(ctx, store, last.String())
 	if err != nil {
-		return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", last)
+		return errcode.Wrap(errcode.ArchiveUnavailable, listed(err), "read %s", last)
 	}
 	if s.claim, err = archive.DecodeClaim(data); err == nil && s.claim.Generation != last.Cluster {
 		err = errcode.New(errcode.Corrupt, "it says generation %d", s.claim.Generation)
@@ -162,7 +166,7 @@ func (s *survey) findExport(ctx context.Context, store objstore.Store) error {
 	}
 	stored, _, err := objstore.ReadAll(ctx, store, last.String(), maxState)
 	if err != nil {
-		return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", last)
+		return errcode.Wrap(errcode.ArchiveUnavailable, listed(err), "read %s", last)
 	}
 	if s.export, err = archive.Unpack(stored); err == nil {
 		s.meta, err = raftmeta.ParseExport(s.export)
@@ -226,6 +230,14 @@ func (s *survey) findIncarnations(ctx context.Context, store objstore.Store) err
 		}
 	}
 	for _, i := range found {
+		if f, ok := s.meta.Fenced(raftmeta.Incarnation(i.id)); ok && f.RetiredMs > 0 && f.Node == i.node {
+			// Its heir found everything that it shipped covered by the chains and
+			// by its own state, and part of it may be gone.
+			if i.fenced {
+				continue
+			}
+			i = &incarnation{node: i.node, id: i.id} // to be fenced once more
+		}
 		if err := i.read(ctx, store); err != nil {
 			return err
 		}
@@ -249,7 +261,7 @@ func (i *incarnation) read(ctx context.Context, store objstore.Store) error {
 		key := manifest.WALOpenKey(i.node, i.id)
 		data, err := ship.ReadSmall(ctx, store, key)
 		if err != nil {
-			return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", key)
+			return errcode.Wrap(errcode.ArchiveUnavailable, listed(err), "read %s", key)
 		}
 		i.open, err = archive.DecodeOpen(data)
 		if err == nil && (i.open.Node != i.node || i.open.Incarnation != i.id) {
@@ -262,25 +274,23 @@ func (i *incarnation) read(ctx context.Context, store objstore.Store) error {
 	if i.stateKey == "" {
 		return nil
 	}
-	data, _, err := objstore.ReadAll(ctx, store, i.stateKey, maxState)
+	key, err := manifest.ParseKey(i.stateKey)
 	if err != nil {
-		return errcode.Wrap(errcode.ArchiveUnavailable, err, "read %s", i.stateKey)
+		return err
 	}
-	i.state, err = archive.DecodeState(data)
-	if err == nil && manifest.StateKey(i.state.Node, i.state.Incarnation, i.state.LSN) != i.stateKey {
-		err = errcode.New(errcode.Corrupt, "it says LSN %d of node %s, incarnation %016x", i.state.LSN, i.state.Node, i.state.Incarnation)
+	if i.state, err = ship.ReadState(ctx, store, key); err != nil {
+		return errcode.Wrap(errcode.ArchiveUnavailable, listed(err), "state object %s", i.stateKey)
 	}
-	return errcode.Wrap(errcode.Corrupt, err, "read %s", i.stateKey)
+	return nil
 }
 
-// loadChains reads the chain of every partition that the export names.
-func (s *survey) loadChains(ctx context.Context, o *Options) error {
+func (s *survey) readChains(ctx context.Context, o *Options) error {
 	type loaded struct {
 		id    broker.PartitionID
 		chain *manifest.Chain
 	}
 	var ids []broker.PartitionID
-	for _, t := range s.meta.Topics() {
+	for _, t := range s.topics() {
 		for i := range t.Partitions {
 			ids = append(ids, broker.PartitionID{Topic: t.ID, Partition: i})
 		}
@@ -314,7 +324,7 @@ func (s *survey) plan(o *Options) Plan {
 	p := Plan{
 		Archive: o.Store.Capabilities().URL, ClusterID: s.claim.ClusterID,
 		Generation: s.claim.Generation, NewGeneration: s.claim.Generation + 1,
-		Export: s.exportKey, Topics: len(s.meta.Topics()), Partitions: len(s.chains), NewestObject: s.newest,
+		Export: s.exportKey, Topics: len(s.topics()), DeletedTopics: len(s.deleted), Partitions: len(s.chains), NewestObject: s.newest,
 		MayBeMissing: s.perInterval,
 	}
 	for _, c := range s.chains {
@@ -398,9 +408,10 @@ func (s *survey) alive(ctx context.Context, o *Options) (bool, error) {
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
-	later := &survey{}
-	if err := later.findIncarnations(ctx, o.Store); err != nil {
-		return false, err
-	}
-	return later.newest.After(s.newest), nil
+	var later *survey
+	err := steady(func() error {
+		later = &survey{meta: s.meta}
+		return later.findIncarnations(ctx, o.Store)
+	})
+	return err == nil && later.newest.After(s.newest), err
 }
