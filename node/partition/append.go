@@ -48,11 +48,13 @@ func (e *Engine) Append(parts []Part, appendMS int64) (lsn uint64, err error) {
 			data += len(b.Data)
 		}
 	}
-	slot, err := e.place(parts, frame.CommitHeaderSize+len(parts)*frame.SectionHeaderSize+data, appendMS)
+	slot, grown, err := e.place(parts, frame.CommitHeaderSize+len(parts)*frame.SectionHeaderSize+data, appendMS)
 	if err != nil {
 		return 0, err
 	}
-	e.memory.Add(int64(data))
+	if grown > 0 {
+		e.memory.Add(grown)
+	}
 	// Outside the locks: nobody reads these bytes before Done.
 	frame.PutCommitHeader(slot.Body, frame.CommitHeader{AppendMS: appendMS, OriginIncarnation: e.opts.Incarnation})
 	at := frame.CommitHeaderSize
@@ -65,8 +67,8 @@ func (e *Engine) Append(parts []Part, appendMS int64) (lsn uint64, err error) {
 
 // place does what needs the partitions' locks: check, reserve, number, push.
 // Small batches are copied into their tails here: a tail that is closed
-// meanwhile takes its memory along.
-func (e *Engine) place(parts []Part, size int, appendMS int64) (wal.Slot, error) {
+// meanwhile takes its memory along. grown is by how much the tails grew.
+func (e *Engine) place(parts []Part, size int, appendMS int64) (slot wal.Slot, grown int64, err error) {
 	for i := range parts {
 		parts[i].Partition.mu.Lock()
 	}
@@ -78,15 +80,14 @@ func (e *Engine) place(parts []Part, size int, appendMS int64) (wal.Slot, error)
 	for i := range parts {
 		p := parts[i].Partition
 		if p.mu.refused != nil {
-			return wal.Slot{}, p.mu.refused
+			return wal.Slot{}, 0, p.mu.refused
 		}
 		// Before the reservation: a checkpoint that runs now must find the
 		// partition in its set once the frame has an LSN.
 		p.joinTailsLocked()
 	}
-	slot, err := e.log.Reserve(wal.KindCommit, size)
-	if err != nil {
-		return wal.Slot{}, err
+	if slot, err = e.log.Reserve(wal.KindCommit, size); err != nil {
+		return wal.Slot{}, 0, err
 	}
 	for i := range parts {
 		part := &parts[i]
@@ -96,11 +97,11 @@ func (e *Engine) place(parts []Part, size int, appendMS int64) (wal.Slot, error)
 			b := &part.Batches[k]
 			segment.Stamp(b.Data, p.mu.next, p.mu.generation)
 			next := p.mu.next + b.Span
-			p.mu.tail.push(tailBatch{base: p.mu.next, next: next, lsn: slot.LSN, appendMS: appendMS, data: b.Data})
+			grown += p.mu.tail.push(tailBatch{base: p.mu.next, next: next, lsn: slot.LSN, appendMS: appendMS, data: b.Data})
 			p.mu.next = next
 		}
 	}
-	return slot, nil
+	return slot, grown, nil
 }
 
 // fill copies a part's batches into its section.

@@ -31,47 +31,52 @@ type chunk struct {
 // chunks are shared by all tails of the process.
 var chunks slab.Pool
 
-// add returns room for a batch of size bytes, at most SmallBatch.
-func (a *arena) add(size int) []byte {
+// add returns room for a batch of size bytes, at most SmallBatch, and by how
+// many bytes the arena grew for it. Its first chunk does not count.
+func (a *arena) add(size int) (room []byte, grown int64) {
 	n := len(a.chunks)
 	if n == 0 {
 		a.chunks = append(a.chunks, &chunk{buf: make([]byte, firstChunk)})
 	} else if c := a.chunks[n-1]; len(c.buf)-c.used < size {
 		from := chunks.Get()
 		a.chunks = append(a.chunks, &chunk{buf: from.Bytes, from: from})
+		grown = int64(len(from.Bytes))
 	}
 	c := a.chunks[len(a.chunks)-1]
 	at := c.used
 	c.used += size
 	c.live++
-	return c.buf[at:c.used:c.used]
+	return c.buf[at:c.used:c.used], grown
 }
 
-// drop takes the oldest batch out.
-func (a *arena) drop() {
+// drop takes the oldest batch out and returns by how much the arena shrank.
+func (a *arena) drop() (freed int64) {
 	c := a.chunks[0]
 	if c.live--; c.live > 0 {
-		return
+		return 0
 	}
 	if len(a.chunks) == 1 && c.from == nil {
 		c.used = 0 // a first chunk stays with its tail
-		return
+		return 0
 	}
 	a.chunks[0] = nil
 	a.chunks = a.chunks[1:]
-	c.release()
+	return c.release()
 }
 
-// close gives everything back.
-func (a *arena) close() {
+// close gives everything back and returns how much that was.
+func (a *arena) close() (freed int64) {
 	for _, c := range a.chunks {
-		c.release()
+		freed += c.release()
 	}
 	a.chunks = nil
+	return freed
 }
 
-func (c *chunk) release() {
-	if c.from != nil {
-		chunks.Put(c.from)
+func (c *chunk) release() (freed int64) {
+	if c.from == nil {
+		return 0
 	}
+	chunks.Put(c.from)
+	return int64(len(c.buf))
 }

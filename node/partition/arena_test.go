@@ -26,7 +26,7 @@ func TestArena(t *testing.T) {
 		}
 	}
 	for i := range 20_000 {
-		b := a.add(1 + rng.IntN(SmallBatch))
+		b, _ := a.add(1 + rng.IntN(SmallBatch))
 		fill(b, byte(i))
 		live = append(live, b)
 		for len(live) > 64 || len(live) > 0 && rng.IntN(40) == 0 {
@@ -146,11 +146,46 @@ func TestFindTimeWhileTheTailLeaves(t *testing.T) {
 	}
 	r.flush(0)
 	r.checkpoint()
-	r.engine.evict(p)
+	p.evict(1 << 30)
 	if _, again, err := p.findTimeTail(2, 1001, 20); !again || err != nil {
 		t.Fatalf("after the tail left: again %t, %v", again, err)
 	}
 	if at, err := p.FindTime(context.Background(), 1001); at != 1 || err != nil {
 		t.Fatalf("in the file: %d, %v, want offset 1", at, err)
+	}
+}
+
+// The memory budget counts what tails hold, not what stands in it: a tail with
+// a little more than its first chunk counts its second one whole, and gives it
+// back as a whole (I12).
+func TestMemoryCountsWholeChunks(t *testing.T) {
+	r := open(t, vfs.NewMem(), func(o *Options) { o.HotBytes, o.FlushBytes = 1, 1<<20 })
+	defer r.close()
+	const parts = 8
+	for n := range uint32(parts) {
+		r.create(n)
+		for range 3 { // 4.5 KB
+			if _, err := r.produce(n, strings.Repeat("x", 1500)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := r.engine.memory.Load(); got != parts*slab.ChunkBytes {
+		t.Fatalf("%d tails of 4.5 KB count %d bytes, want a chunk of %d each", parts, got, slab.ChunkBytes)
+	}
+	large := encode(t, strings.Repeat("y", 3*SmallBatch))
+	if _, err := r.produce(0, strings.Repeat("y", 3*SmallBatch)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.engine.memory.Load(), int64(parts*slab.ChunkBytes+len(large.Data)); got != want {
+		t.Fatalf("with a large batch %d bytes, want %d", got, want)
+	}
+	for n := range uint32(parts) {
+		r.flush(n)
+	}
+	r.checkpoint()
+	r.engine.evict(r.engine.Get(pid(0)))
+	if got := r.engine.memory.Load(); got != 0 {
+		t.Fatalf("%d bytes are counted when every tail is empty", got)
 	}
 }

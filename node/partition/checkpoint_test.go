@@ -298,7 +298,7 @@ func TestOverloadedAtTheMemoryBound(t *testing.T) {
 	full := errcode.New(errcode.Storage, "the disk is full")
 	var ok atomic.Bool
 	r := open(t, vfs.NewMem(), func(o *Options) {
-		o.FlushBytes, o.MemoryBudget = 4<<10, 16<<10
+		o.FlushBytes, o.MemoryBudget = 4<<10, 48<<10
 		o.DiskOK = func() error {
 			if ok.Load() {
 				return nil
@@ -310,15 +310,15 @@ func TestOverloadedAtTheMemoryBound(t *testing.T) {
 	value := strings.Repeat("x", 1000)
 	n := 0
 	var err error
-	for ; err == nil && n < 100; n++ {
+	for ; err == nil && n < 1000; n++ {
 		_, err = r.produce(0, value)
 	}
 	var e *errcode.Error
 	if !errcode.Is(err, errcode.Overloaded) || !errors.As(err, &e) || e.Wait == 0 {
 		t.Fatalf("after %d records: %v", n, err)
 	}
-	if held := r.engine.memory.Load(); held < 32<<10 || held > 34<<10 {
-		t.Fatalf("%d bytes held, the bound is 32 KiB", held)
+	if held := r.engine.memory.Load(); held < 96<<10 || held > 128<<10 {
+		t.Fatalf("%d bytes held, the bound is 96 KiB and a chunk", held)
 	}
 	if got := len(r.all(0)); got != n-1 {
 		t.Fatalf("%d records, %d were taken", got, n-1)

@@ -27,7 +27,7 @@ type Engine struct {
 		m map[broker.PartitionID]*Partition
 	}
 
-	memory  atomic.Int64 // bytes of all tails
+	memory  atomic.Int64 // that all tails hold, but for their first chunks
 	shipped atomic.Uint64
 	dirty   set // changed since their last checkpoint
 	tails   set // with a tail that the local state does not cover

@@ -34,9 +34,8 @@ func (p *Partition) ImportBatch(appendMS int64, batch []byte) error {
 	if h.BaseOffset < p.mu.next {
 		return errcode.New(errcode.Internal, "import of offset %d into partition %s, which ends at %d", h.BaseOffset, p.ID, p.mu.next)
 	}
-	p.mu.tail.pushCopy(tailBatch{base: h.BaseOffset, next: h.NextOffset(), appendMS: appendMS, data: batch})
+	p.e.memory.Add(p.mu.tail.pushCopy(tailBatch{base: h.BaseOffset, next: h.NextOffset(), appendMS: appendMS, data: batch}))
 	p.mu.next = h.NextOffset()
-	p.e.memory.Add(int64(h.Size))
 	p.mu.tail.advance(0) // LSN 0 is in no log: nothing to wait for
 	p.hw.Store(p.mu.next)
 	if p.mu.tail.pending < importFlush {

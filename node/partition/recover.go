@@ -304,9 +304,8 @@ func (p *Partition) replay(lsn uint64, appendMS int64, s frame.Section) error {
 			return errcode.New(errcode.Corrupt, "partition %s: the log continues at offset %d, the records end at %d: offsets in between are lost", p.ID, h.BaseOffset, p.mu.next)
 		}
 		// The frame's bytes are the log's; the tail needs its own.
-		p.mu.tail.pushCopy(tailBatch{base: h.BaseOffset, next: h.NextOffset(), lsn: lsn, appendMS: appendMS, data: batch})
+		p.e.memory.Add(p.mu.tail.pushCopy(tailBatch{base: h.BaseOffset, next: h.NextOffset(), lsn: lsn, appendMS: appendMS, data: batch}))
 		p.mu.next = h.NextOffset()
-		p.e.memory.Add(int64(h.Size))
 		p.joinTailsLocked()
 	}
 	return nil

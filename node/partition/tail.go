@@ -59,12 +59,15 @@ func (t *tail) at(i int) *tailBatch {
 // blocks are full-sized ones that no tail uses, and empty.
 var blocks = sync.Pool{New: func() any { return new([blockSize]tailBatch) }}
 
-// push appends b. It copies the bytes of a small batch and keeps those of a
-// larger one.
-func (t *tail) push(b tailBatch) {
+// push appends b and returns how many bytes of memory the tail took for it,
+// which is nothing for most small batches and a whole chunk for some. It copies
+// the bytes of a small batch and keeps those of a larger one.
+func (t *tail) push(b tailBatch) (grown int64) {
 	if data := b.data; len(data) <= SmallBatch {
-		b.data = t.arena.add(len(data))
+		b.data, grown = t.arena.add(len(data))
 		copy(b.data, data)
+	} else {
+		grown = int64(len(data))
 	}
 	switch last := len(t.blocks) - 1; {
 	case last < 0:
@@ -75,22 +78,25 @@ func (t *tail) push(b tailBatch) {
 	last := &t.blocks[len(t.blocks)-1]
 	*last = append(*last, b)
 	t.count++
+	return grown
 }
 
 // pushCopy is push for bytes that are not the tail's to keep.
-func (t *tail) pushCopy(b tailBatch) {
+func (t *tail) pushCopy(b tailBatch) (grown int64) {
 	if len(b.data) > SmallBatch {
 		b.data = bytes.Clone(b.data)
 	}
-	t.push(b)
+	return t.push(b)
 }
 
-// close empties the tail and returns how many bytes of batches were in it.
+// close empties the tail and returns how many bytes it gave back.
 func (t *tail) close() (freed int64) {
 	for i := range t.count {
-		freed += int64(len(t.at(i).data))
+		if data := t.at(i).data; len(data) > SmallBatch {
+			freed += int64(len(data))
+		}
 	}
-	t.arena.close()
+	freed += t.arena.close()
 	*t = tail{}
 	return freed
 }
@@ -158,9 +164,10 @@ func (t *tail) evict(want, checkpointed int64) (freed int64) {
 		if b.next > checkpointed {
 			break
 		}
-		freed += int64(len(b.data))
 		if len(b.data) <= SmallBatch {
-			t.arena.drop()
+			freed += t.arena.drop()
+		} else {
+			freed += int64(len(b.data))
 		}
 		*b = tailBatch{} // its bytes may go although the block stays
 		t.head++
