@@ -11,9 +11,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// crash is one possible state of the disk after a power loss, with what had
+// powerLoss is one possible state of the disk after a power loss, with what had
 // been promised at that moment.
-type crash struct {
+type powerLoss struct {
 	fs      *vfs.MemFS
 	created bool  // Create had returned
 	durable int64 // as Durable said after the last Sync that returned
@@ -31,8 +31,8 @@ func TestCrashAnywhere(t *testing.T) {
 	for seed := range rounds {
 		rng := rand.New(rand.NewPCG(seed, 77))
 		mem := newFS(t)
-		now := crash{durable: testOptions.Base}
-		var crashes []crash
+		now := powerLoss{durable: testOptions.Base}
+		var crashes []powerLoss
 		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && rng.IntN(3) == 0 {
 				c := now
@@ -79,7 +79,7 @@ func TestCrashAnywhere(t *testing.T) {
 	}
 }
 
-func checkCrash(t *testing.T, rng *rand.Rand, c crash, batches [][]byte) {
+func checkCrash(t *testing.T, rng *rand.Rand, c powerLoss, batches [][]byte) {
 	t.Helper()
 	whole := bytes.Join(batches, nil)
 	if _, err := c.fs.Stat(segPath()); err == nil {

@@ -26,7 +26,8 @@ type RecoverOptions struct {
 // Recover changes nothing and returns Corrupt with file and position. Above it
 // the rest is a torn write, or the index of a seal that did not finish, and is
 // cut: its records come again from the WAL. Valid batches above Flushed are
-// kept and made durable; their append times are not known here, see Widen.
+// kept and made durable, and so is the file's name; their append times are not
+// known here, see Widen.
 //
 // Errors: NotFound, Corrupt, Conflict (a sealed file of that base exists: Adopt
 // it), Storage. A failed read is never taken for the end of the log.
@@ -106,6 +107,13 @@ func (w *Writer) settle(cut, flushedTo int64) error {
 	}
 	if err := w.fs.Remove(tmp); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return errcode.Wrap(errcode.Storage, err, "remove %s", tmp)
+	}
+	// The process before may have died between the creation of the file, or the
+	// rename of a cut one, and the directory's sync. Without it a power loss
+	// would take the file, or bring the uncut one back, and with it what is
+	// appended and synced from here on.
+	if err := syncDir(w.fs, w.dir); err != nil {
+		return err
 	}
 	if err := w.open(); err != nil {
 		return err
