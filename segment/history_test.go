@@ -60,7 +60,7 @@ func (f *life) ended(err error) bool {
 
 func (f *life) run() {
 	t, rng := f.t, f.t.Rand
-	camera := crash.FilmFaults(f.fs, rng, []int{8, 3, 0}[f.depth], func() promise { return f.p }, f.fault)
+	camera := crash.FilmFaults(f.fs, rng, []int{6, 2, 0}[f.depth], func() promise { return f.p }, f.fault)
 	if f.depth < 2 && rng.IntN(4) == 0 {
 		f.armed = 1 + rng.IntN(10)
 	}

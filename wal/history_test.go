@@ -64,7 +64,7 @@ func (f *life) fault(op crash.Op) (crash.Fault, error) {
 
 func (f *life) run() {
 	t, rng := f.t, f.t.Rand
-	camera := crash.FilmFaults(f.fs, rng, []int{8, 3, 0, 0}[f.depth], f.promise, f.fault)
+	camera := crash.FilmFaults(f.fs, rng, []int{6, 2, 0}[f.depth], f.promise, f.fault)
 	o := testOptions(f.fs)
 	o.FileSize, o.PoolFiles = 64<<10, rng.IntN(3)-1
 	o.NextNeeded, o.Holds = f.p.needed, map[string]uint64{"state": f.p.needed}
