@@ -17,6 +17,7 @@ type chainPromise struct {
 	acked    []string // keys of segments whose Add returned nil; only appended to
 	assigned int64    // exclusive end of the offsets that any owner gave to a record
 	newest   uint32   // generation that was begun last
+	served   uint32   // generation whose fence was answered last; it knows its own records
 }
 
 // contest is a chain and those who believe that they own it.
@@ -114,6 +115,7 @@ func (c *contest) takeOver(p *claimant) {
 		params = FenceParams{Start: Unclean, PreviousEndAtLeast: max(0, assigned-int64(c.draw(30)))}
 	}
 	f, err := p.chain.Fence(context.Background(), p.owner, params)
+	c.t.Step("%s fences %d with %+v, %d assigned: %+v %v", p.owner.Node, p.owner.Generation, params, assigned, f, err)
 	if err != nil {
 		if errcode.Is(err, errcode.Fenced) && c.newest(p) {
 			c.t.Fatalf("the newest generation was fenced off: %v", err)
@@ -123,7 +125,8 @@ func (c *contest) takeOver(p *claimant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.fenced = true
-	if p.owner.Generation == c.p.newest {
+	if p.owner.Generation == c.p.newest && c.p.served < c.p.newest {
+		c.p.served = c.p.newest
 		if f.Start < assigned { // I3
 			c.t.Fatalf("generation %d starts at %d, offsets up to %d were assigned before", f.Generation, f.Start, assigned)
 		}
@@ -136,6 +139,7 @@ func (c *contest) produce(p *claimant) {
 	if n := c.draw(40); p.fenced && c.newest(p) {
 		c.mu.Lock()
 		c.p.assigned += 1 + int64(n)
+		c.t.Step("%s of %d assigns up to %d", p.owner.Node, p.owner.Generation, c.p.assigned)
 		c.mu.Unlock()
 	}
 }
@@ -176,6 +180,7 @@ func (c *contest) upload(p *claimant) {
 	}
 	for range 3 {
 		err := p.chain.Add(ctx, p.owner, s)
+		c.t.Step("%s of %d adds %d to %d: %v", p.owner.Node, p.owner.Generation, s.Base, s.Next, err)
 		switch {
 		case err == nil:
 			c.mu.Lock()

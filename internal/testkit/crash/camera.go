@@ -16,6 +16,10 @@ type Shot[S any] struct {
 // Camera takes shots of a file system: of all of its changes while they are
 // few, else of as many as it may, each change as likely as any other.
 type Camera[S any] struct {
+	// Only says which changes are looked at; nil = all. It is set before the
+	// first change.
+	Only func(Op) bool
+
 	state func() S
 	fault func(Op) (Fault, error)
 	most  int
@@ -48,6 +52,9 @@ func FilmFaults[S any](fs *FS, rng *rand.Rand, most int, state func() S, fault f
 }
 
 func (c *Camera[S]) look(fs *FS, op Op) {
+	if c.Only != nil && !c.Only(op) {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen++
