@@ -312,6 +312,11 @@ func (n *Node) Readiness() broker.Readiness {
 			r.Degraded = append(r.Degraded, "archive: "+st.LastError)
 		}
 	}
+	if n.uploader != nil {
+		if err := n.uploader.Trouble(); err != nil {
+			r.Degraded = append(r.Degraded, "archive: "+err.Error())
+		}
+	}
 	r.Ready = r.Data && r.Control
 	return r
 }

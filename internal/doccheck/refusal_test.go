@@ -72,13 +72,14 @@ func TestEveryRefusalIsExplained(t *testing.T) {
 // page explains a message of each.
 func TestEveryReadinessReasonIsExplained(t *testing.T) {
 	reasons := map[string]string{
-		"n.refusal":        "the node is shutting down",
-		"n.log.Err":        "wal: fsync of … in … failed",
-		"n.disk.accept":    "are kept in reserve",
-		"n.db.Err":         "cannot be written, it waits for the disk",
-		"n.meta.Err":       "the metadata log failed on disk",
-		"p.Refused":        "is out of service",
-		"n.shipper.Status": "archive: ",
+		"n.refusal":          "the node is shutting down",
+		"n.log.Err":          "wal: fsync of … in … failed",
+		"n.disk.accept":      "are kept in reserve",
+		"n.db.Err":           "cannot be written, it waits for the disk",
+		"n.meta.Err":         "the metadata log failed on disk",
+		"p.Refused":          "is out of service",
+		"n.shipper.Status":   "archive: ",
+		"n.uploader.Trouble": "segments of … partitions wait, the last upload of one failed",
 	}
 	var explained []string
 	for _, cell := range entries(t, read(t, troubleshooting), "Readiness") {

@@ -80,14 +80,18 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 		}
 	}
 	next := i.replayFrom()
+	end := next
 	seen := overlap{}
 	for k := i.toReplay(); k < len(i.wal); k++ {
 		key := i.wal[k]
 		object, err := readWAL(ctx, r.store, i, key)
 		if err == nil {
 			err = object.Each(func(f wal.Frame) error {
-				if f.LSN < next {
+				switch {
+				case f.LSN < next:
 					return seen.compare(f)
+				case f.LSN > next:
+					return i.missing(next, f.LSN, "before "+key.String())
 				}
 				if k+1 < len(i.wal) && f.LSN >= i.wal[k+1].First {
 					seen.note(f)
@@ -97,12 +101,33 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 				return r.frame(f)
 			})
 		}
+		if errcode.Is(err, errcode.Corrupt) && i.elsewhere(k, next) {
+			// A shipper that reads a damaged object back ships its frames again.
+			r.report.Damaged = append(r.report.Damaged, key.String())
+			err = nil
+		}
 		if err != nil {
 			return errcode.Wrap(errcode.Corrupt, err, "shipped WAL %s", key)
 		}
+		end = max(end, key.End)
 		progress(i.bytes[k])
 	}
+	if next < end {
+		return i.missing(next, end, "at its end")
+	}
 	return nil
+}
+
+// elsewhere says, from the names, whether the frames of object k from next on
+// stand in other objects too. Those are read all the same: what they lack is
+// missed then.
+func (i *incarnation) elsewhere(k int, next uint64) bool {
+	for j := range i.wal {
+		if j != k && i.wal[j].First <= next {
+			next = max(next, i.wal[j].End)
+		}
+	}
+	return next >= i.wal[k].End
 }
 
 // readWAL reads one shipped WAL object of i.

@@ -1,7 +1,6 @@
 package restore
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -20,11 +19,11 @@ import (
 	"github.com/tidemark-mq/tidemark/node/datadir"
 	"github.com/tidemark-mq/tidemark/node/partition"
 	"github.com/tidemark-mq/tidemark/node/queue"
+	"github.com/tidemark-mq/tidemark/node/ship"
 	"github.com/tidemark-mq/tidemark/node/state"
 	"github.com/tidemark-mq/tidemark/raftmeta"
 	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
-	"github.com/tidemark-mq/tidemark/tier/objstore"
 	"github.com/tidemark-mq/tidemark/wal"
 )
 
@@ -164,7 +163,7 @@ func (r *run) claim(ctx context.Context, before *survey) error {
 	}
 	key := manifest.ClusterKey(claim.Generation)
 	r.claimed = true
-	err := create(ctx, r.o.Store, key, claim.Encode())
+	err := ship.Create(ctx, r.o.Store, key, claim.Encode())
 	if errcode.Is(err, errcode.Exists) {
 		return errcode.New(errcode.Conflict, "somebody else takes cluster %s over at this moment (%s exists): run the restore again if that was you", claim.ClusterID, key)
 	}
@@ -203,7 +202,7 @@ func (r *run) fenceAndLook(ctx context.Context, s *survey, claim archive.Claim) 
 			if !i.fenced && !fenced[id{i.node, i.id}] {
 				f := archive.Fence{ClusterGeneration: claim.Generation, TimeMS: r.o.Now().UnixMilli()}
 				key := manifest.WALFenceKey(i.node, i.id)
-				if err := create(ctx, r.o.Store, key, f.Encode()); err != nil && !errcode.Is(err, errcode.Exists) {
+				if err := ship.Create(ctx, r.o.Store, key, f.Encode()); err != nil && !errcode.Is(err, errcode.Exists) {
 					return nil, errcode.Wrap(errcode.ArchiveUnavailable, err, "create %s", key)
 				}
 			}
@@ -222,10 +221,6 @@ func (r *run) fenceAndLook(ctx context.Context, s *survey, claim archive.Claim) 
 		}
 	}
 	return s, nil
-}
-
-func create(ctx context.Context, store objstore.Store, key string, data []byte) error {
-	return store.Put(ctx, key, bytes.NewReader(data), int64(len(data)), objstore.PutOptions{CreateOnly: true})
 }
 
 // build makes the data directory beside its place and renames it there.

@@ -81,7 +81,7 @@ func TestWaitersShareShips(t *testing.T) {
 			}
 		}
 		answered = len(count)
-		puts := strings.Count(b.count.Transcript(), ".wal.zst")
+		puts := strings.Count(b.count.Transcript(), "\nput wal/")
 		if puts > 10*seconds+5 || answered < writers*seconds {
 			t.Fatalf("%d objects and %d answers in %d s", puts, answered, seconds)
 		}

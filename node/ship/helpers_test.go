@@ -91,7 +91,7 @@ func (b *bucket) get(t testing.TB, key string) []byte {
 
 func (b *bucket) put(t testing.TB, key string, data []byte) {
 	t.Helper()
-	if err := create(context.Background(), b.mem, key, data); err != nil {
+	if err := put(context.Background(), b.mem, key, data); err != nil {
 		t.Fatal(err)
 	}
 }

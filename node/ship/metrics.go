@@ -3,8 +3,8 @@ package ship
 import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
-	objects, bytes, errors, states, exports prometheus.Counter
-	seconds                                 prometheus.Histogram
+	objects, bytes, errors, lost, states, exports prometheus.Counter
+	seconds                                       prometheus.Histogram
 }
 
 func newMetrics(r prometheus.Registerer, s *Shipper) *metrics {
@@ -18,6 +18,7 @@ func newMetrics(r prometheus.Registerer, s *Shipper) *metrics {
 		objects: counter("objects_total", "Objects of shipped WAL."),
 		bytes:   counter("bytes_total", "Bytes of those objects."),
 		errors:  counter("errors_total", "Tries to ship or export that failed."),
+		lost:    counter("lost_objects_total", "Objects that the archive acknowledged and did not have, or had with other bytes, when they were looked at again."),
 		states:  counter("states_total", "State objects written."),
 		exports: counter("exports_total", "Metadata exports written."),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -27,7 +28,7 @@ func newMetrics(r prometheus.Registerer, s *Shipper) *metrics {
 		}),
 	}
 	if r != nil {
-		r.MustRegister(m.objects, m.bytes, m.errors, m.states, m.exports, m.seconds,
+		r.MustRegister(m.objects, m.bytes, m.errors, m.lost, m.states, m.exports, m.seconds,
 			gauge("lag_frames", "Durable frames that are not shipped.", func() float64 {
 				st := s.Status()
 				return float64(st.Durable) - float64(min(st.Shipped, st.Durable))

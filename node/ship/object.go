@@ -23,6 +23,9 @@ func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	if run.Next <= s.next {
+		if err := s.audit(ctx, s.next, false); err != nil {
+			return false, err
+		}
 		return false, s.checkFenceNow(ctx)
 	}
 	data, err := archive.EncodeWAL(run)
@@ -31,12 +34,12 @@ func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 	}
 	key := manifest.WALKey(s.opts.Node, s.opts.Incarnation, run.First, run.Next)
 	start := s.opts.Now()
-	if err := put(ctx, s.opts.Store, key, data); errcode.Is(err, errcode.Exists) {
-		// An earlier answer was lost, or another copy of this directory runs.
-		if err := s.compare(ctx, key); err != nil {
-			return false, err
-		}
-	} else if err != nil {
+	if err := s.putWAL(ctx, key, run.First, run.Next, data); err != nil {
+		return false, err
+	}
+	// Before the fence check: what an answer rests on is there when the check
+	// begins.
+	if err := s.audit(ctx, run.Next, false); err != nil {
 		return false, err
 	}
 	exported := s.exported()
@@ -51,6 +54,26 @@ func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 	s.metrics.bytes.Add(float64(len(data)))
 	s.metrics.seconds.Observe(s.opts.Now().Sub(start).Seconds())
 	return run.Next <= s.opts.Log.Durable() && len(data) >= s.opts.ObjectBytes/8, nil
+}
+
+// putWAL puts an object of the log, or finds it there.
+func (s *Shipper) putWAL(ctx context.Context, key string, first, next uint64, data []byte) error {
+	a := &s.audits
+	o := shipped{key: key, first: first, next: next, size: int64(len(data)), sum: sha256.Sum256(data)}
+	err := put(ctx, s.opts.Store, key, data)
+	switch {
+	case err == nil:
+		a.last, a.bytes = o, a.bytes+o.size
+	case errcode.Is(err, errcode.Exists):
+		// An earlier answer was lost, or another copy of this directory runs.
+		if err := s.compare(ctx, key); err != nil {
+			return err
+		}
+		a.last, a.seen = o, next // it was read
+	default:
+		return err
+	}
+	return nil
 }
 
 // checkFenceNow is the check of an idle node, and of a waiter that needs one
@@ -81,9 +104,9 @@ func (s *Shipper) exported() uint64 {
 func (s *Shipper) confirm(lsn, exported uint64) {
 	durable := s.opts.Log.Durable()
 	s.mu.Lock()
-	moved := lsn > s.mu.shipped
 	s.mu.shipped = max(s.mu.shipped, lsn)
 	s.mu.confirmed = max(s.mu.confirmed, exported)
+	s.mu.sure = max(s.mu.sure, s.audits.sure-1)
 	switch {
 	case durable <= lsn:
 		s.mu.behind = time.Time{}
@@ -92,10 +115,12 @@ func (s *Shipper) confirm(lsn, exported uint64) {
 	}
 	s.broadcastLocked()
 	s.mu.Unlock()
-	if moved {
-		s.opts.Log.Hold(holdName, lsn+1)
+	// What was not looked at again may have to be shipped again.
+	if seen := s.audits.seen; seen > s.held {
+		s.held = seen
+		s.opts.Log.Hold(holdName, seen)
 		if s.opts.OnShipped != nil {
-			s.opts.OnShipped(lsn)
+			s.opts.OnShipped(seen - 1)
 		}
 	}
 }
@@ -124,7 +149,11 @@ func (s *Shipper) stateIfDue(ctx context.Context, force bool) error {
 	if s.opts.States == nil || s.next-1 <= s.stateLSN {
 		return nil
 	}
-	if !force && s.stateBytes < s.opts.StateBytes && s.opts.Now().Sub(s.stateAt) < s.opts.StateInterval {
+	interval := s.opts.StateInterval
+	if s.audits.hole > 0 {
+		interval = min(interval, idleCheck)
+	}
+	if !force && s.stateBytes < s.opts.StateBytes && s.opts.Now().Sub(s.stateAt) < interval {
 		return nil
 	}
 	st, err := s.opts.States.Capture()
@@ -154,7 +183,7 @@ func (s *Shipper) stateIfDue(ctx context.Context, force bool) error {
 		return err
 	}
 	key := manifest.Key{Kind: manifest.KindState, Node: s.opts.Node, Incarnation: s.opts.Incarnation, First: st.LSN}
-	err = put(ctx, s.opts.Store, key.String(), data)
+	err = Create(ctx, s.opts.Store, key.String(), data)
 	if errcode.Is(err, errcode.Exists) {
 		// An earlier answer was lost. What stands there was captured earlier, and
 		// may need more of the log than this capture.
@@ -163,6 +192,7 @@ func (s *Shipper) stateIfDue(ctx context.Context, force bool) error {
 	if err != nil {
 		return err
 	}
+	s.stateStands(st.ReplayFrom)
 	s.stateBytes, s.stateAt, s.stateLSN = 0, s.opts.Now(), st.LSN
 	s.floor = max(s.floor, st.ReplayFrom)
 	s.stands(key, len(data), st.ReplayFrom)
@@ -235,9 +265,17 @@ func (s *Shipper) exportOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Never overwritten: an index names one state, so an object that exists is this one.
-	err = put(ctx, s.opts.Store, manifest.MetaKey(s.opts.ClusterGeneration, index), packed)
-	if err != nil && !errcode.Is(err, errcode.Exists) {
+	key := manifest.MetaKey(s.opts.ClusterGeneration, index)
+	err = Create(ctx, s.opts.Store, key, packed)
+	if errcode.Is(err, errcode.Exists) {
+		// An index names one state, so what stands there is this one, if it can
+		// be read.
+		err = readable(ctx, s.opts.Store, key, func(stored []byte) error {
+			_, err := archive.Unpack(stored)
+			return err
+		})
+	}
+	if err != nil {
 		return err
 	}
 	s.mu.Lock()

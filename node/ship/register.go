@@ -57,7 +57,7 @@ func (s *Shipper) open(ctx context.Context) error {
 		Node: s.opts.Node, Incarnation: s.opts.Incarnation, ClusterGeneration: s.opts.ClusterGeneration,
 		FirstLSN: s.opts.FirstLSN, TimeMS: s.opts.Now().UnixMilli(),
 	}
-	err := create(ctx, s.opts.Store, manifest.WALOpenKey(s.opts.Node, s.opts.Incarnation), o.Encode())
+	err := Create(ctx, s.opts.Store, manifest.WALOpenKey(s.opts.Node, s.opts.Incarnation), o.Encode())
 	if err == nil || errcode.Is(err, errcode.Exists) {
 		return nil
 	}
@@ -74,7 +74,7 @@ func CheckClaim(ctx context.Context, store objstore.Store, clusterID string, gen
 	data, err := ReadSmall(ctx, store, key)
 	if errcode.Is(err, errcode.NotFound) && generation == 1 && !claimed {
 		claim := archive.Claim{ClusterID: clusterID, Generation: 1}
-		if err = create(ctx, store, key, claim.Encode()); err == nil {
+		if err = Create(ctx, store, key, claim.Encode()); err == nil {
 			return nil
 		}
 		if !errcode.Is(err, errcode.Exists) {
@@ -142,7 +142,6 @@ func (s *Shipper) checkFenceIn(ctx context.Context, store objstore.Store) error 
 // the contiguous end. The newest object counts also behind a hole: covered
 // objects are deleted, so an old copy of the directory sees only newer ones.
 func (s *Shipper) findEnd(ctx context.Context) error {
-	prefix := manifest.WALPrefix(s.opts.Node, s.opts.Incarnation)
 	after := ""
 	if s.next > 1 {
 		// The known mark is the end of an object, and objects are named by
@@ -150,37 +149,32 @@ func (s *Shipper) findEnd(ctx context.Context) error {
 		after = manifest.WALKey(s.opts.Node, s.opts.Incarnation, s.next-1, s.next-1)
 	}
 	end, newest := s.next, manifest.Key{}
-	for {
-		page, err := s.opts.Store.List(ctx, prefix, after, 0)
-		if err != nil {
-			return err
+	err := s.walk(ctx, after, func(k manifest.Key) {
+		if k.End > max(s.next, newest.End) {
+			newest = k
 		}
-		for _, o := range page.Objects {
-			after = o.Key
-			k, err := manifest.ParseKey(o.Key)
-			if err != nil || k.Kind != manifest.KindWAL {
-				continue
-			}
-			if k.End > max(s.next, newest.End) {
-				newest = k
-			}
-			if k.First <= end {
-				end = max(end, k.End)
-			}
+		if k.First <= end {
+			end = max(end, k.End)
 		}
-		if !page.More || len(page.Objects) == 0 {
-			break
-		}
+	})
+	if err != nil {
+		return err
 	}
 	if newest.End > s.opts.Log.NextLSN() {
 		return s.fence(s.older("the archive holds its log up to frame %d, the directory ends at %d", newest.End-1, s.opts.Log.NextLSN()-1))
 	}
 	if newest.Kind == manifest.KindWAL {
-		if err := s.compare(ctx, newest.String()); err != nil {
+		err := s.compare(ctx, newest.String())
+		if errcode.Is(err, errcode.Corrupt) {
+			// Its frames are shipped again, see readBack.
+			s.opts.Logger.Warn("the newest object of the shipped log does not read", "key", newest.String(), "error", err)
+			end = max(s.next, min(end, newest.First))
+		} else if err != nil {
 			return err
 		}
 	}
 	s.next = end
+	s.audits.begin(end, s.opts.Now())
 	return nil
 }
 
@@ -246,10 +240,6 @@ func (s *Shipper) frames(first, next uint64) (map[uint64]wal.Frame, error) {
 	return out, nil
 }
 
-func create(ctx context.Context, store objstore.Store, key string, data []byte) error {
-	return store.Put(ctx, key, bytes.NewReader(data), int64(len(data)), objstore.PutOptions{CreateOnly: true})
-}
-
 // ReadSmall reads an object of at most 64 KiB.
 func ReadSmall(ctx context.Context, store objstore.Store, key string) ([]byte, error) {
 	data, _, err := objstore.ReadAll(ctx, store, key, smallObject)
@@ -280,7 +270,7 @@ func checkCreateOnly(ctx context.Context, store objstore.Store, key string) erro
 	if err != nil {
 		return err
 	}
-	err = create(ctx, store, key, data)
+	err = put(ctx, store, key, data)
 	switch {
 	case errcode.Is(err, errcode.Exists):
 		return nil

@@ -1,6 +1,7 @@
 package ship
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -77,7 +78,8 @@ type Options struct {
 	// remembers durably that it did. Nil: it is not remembered.
 	Claimed   func() bool
 	OnClaimed func(context.Context) error
-	// OnShipped is called after the mark moved.
+	// OnShipped is called after the archive was seen to have what was put up
+	// to lsn: a restart goes on behind it.
 	OnShipped func(lsn uint64)
 	// OnObject is called for every object that stands in the archive because of
 	// this shipper, also when an earlier put of it had lost its answer.
@@ -121,9 +123,12 @@ type Shipper struct {
 		confirmed uint64    // Raft index of the newest export that stood before a fence check that found nothing
 		behind    time.Time // since when something durable is not shipped; zero = nothing is
 		seen      sample    // what is not shipped before it is reached became durable before it was taken
+		want      uint64    // highest LSN that an ack=archived waits for
+		sure      uint64    // objects up to here are confirmed and known to be there, for archived answers
 		fenced    error
 		shipErr   string        // of the last try to ship, "" when it worked
 		exportErr string        // of the last try to export
+		auditErr  string        // what the archive lost and the local log cannot give again
 		changed   chan struct{} // closed at every change of the above
 	}
 
@@ -131,7 +136,9 @@ type Shipper struct {
 
 	// Of the shipping goroutine.
 	next       uint64 // first LSN that is not put
-	stateBytes int64  // shipped since the last state object
+	held       uint64 // first LSN that the local log must keep
+	audits     audits
+	stateBytes int64 // shipped since the last state object
 	stateAt    time.Time
 	stateLSN   uint64
 	floor      uint64 // highest ReplayFrom of any state object of this incarnation
@@ -161,7 +168,9 @@ func New(o Options) *Shipper {
 		opts: o, kick: make(chan struct{}, 1), exportKick: make(chan struct{}, 1), registered: make(chan struct{}),
 		next: max(o.Shipped+1, o.FirstLSN), stateAt: o.Now(),
 	}
-	s.mu.shipped = s.next - 1
+	s.held = s.next
+	s.audits.begin(s.next, o.Now())
+	s.mu.shipped, s.mu.sure = s.next-1, s.next-1
 	s.mu.changed = make(chan struct{})
 	s.metrics = newMetrics(o.Registerer, s)
 	o.Log.Hold(holdName, s.next)
@@ -337,10 +346,8 @@ func (s *Shipper) Status() Status {
 	durable := s.opts.Log.Durable()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Shipped: s.mu.shipped, Durable: durable, Exported: s.mu.exported, LastError: s.mu.shipErr, Fenced: s.mu.fenced != nil}
-	if st.LastError == "" {
-		st.LastError = s.mu.exportErr
-	}
+	st := Status{Shipped: s.mu.shipped, Durable: durable, Exported: s.mu.exported, Fenced: s.mu.fenced != nil}
+	st.LastError = cmp.Or(s.mu.shipErr, s.mu.exportErr, s.mu.auditErr)
 	if durable > s.mu.shipped && !s.mu.behind.IsZero() {
 		st.RPO = s.opts.Now().Sub(s.mu.behind)
 	}
@@ -348,15 +355,16 @@ func (s *Shipper) Status() Status {
 }
 
 // WaitArchived returns nil when every frame up to lsn and the metadata of Raft
-// index metaIndex are in the archive, and the fence was asked for after that
-// and absent. It asks for a ship and an export at once. Errors: Fenced, or
+// index metaIndex are in the archive, which was looked at again for it, and the
+// fence was asked for after that and absent. It asks for a ship and an export at once. Errors: Fenced, or
 // NotConfirmed when ctx ends.
 func (s *Shipper) WaitArchived(ctx context.Context, lsn, metaIndex uint64) error {
 	for {
 		s.mu.Lock()
 		changed, fenced := s.mu.changed, s.mu.fenced
-		exported, done := s.mu.exported >= metaIndex, s.mu.shipped >= lsn && s.mu.confirmed >= metaIndex
-		shipped := s.mu.shipped >= lsn
+		s.mu.want = max(s.mu.want, lsn)
+		exported, done := s.mu.exported >= metaIndex, s.mu.sure >= lsn && s.mu.confirmed >= metaIndex
+		shipped := s.mu.sure >= lsn
 		s.mu.Unlock()
 		switch {
 		case fenced != nil:
@@ -406,5 +414,9 @@ func (s *Shipper) Finish(ctx context.Context) error {
 	if err := s.step(ctx); err != nil {
 		return err
 	}
-	return errors.Join(s.exportOnce(ctx), s.stateIfDue(ctx, true))
+	if err := errors.Join(s.exportOnce(ctx), s.stateIfDue(ctx, true)); err != nil {
+		return err
+	}
+	// Nobody looks after this process any more.
+	return s.audit(ctx, s.next, true)
 }

@@ -135,12 +135,12 @@ func (c *Chain) putPage(ctx context.Context, p *Page) (PageRef, error) {
 	key := PageKey(c.pid, ref.Base, ref.SHA256)
 	for n := 1; ; n++ {
 		err := c.put(ctx, key, stored)
-		if err == nil {
-			return ref, nil
-		}
-		if errcode.Is(err, errcode.Exists) {
-			_, err = c.page(ctx, ref)
-			return ref, err
+		if err == nil || errcode.Is(err, errcode.Exists) {
+			// Read back in both cases: the checkpoint that follows is the only
+			// thing that names these segments.
+			if _, err = c.page(ctx, ref); err == nil || errcode.Is(err, errcode.UnsupportedVersion) {
+				return ref, err
+			}
 		}
 		if final(err) || n >= c.opts.attempts {
 			return PageRef{}, err
@@ -151,21 +151,20 @@ func (c *Chain) putPage(ctx context.Context, p *Page) (PageRef, error) {
 	}
 }
 
-// create stores an entry under a condition that one writer can meet. ours:
-// it is there, and nobody else's. Otherwise won is the entry that stands
+// create stores an entry under a condition that one writer can meet, and reads
+// it back: what a chain names is deleted elsewhere, and everything behind an
+// entry that a store acknowledged and does not have could not be read any more.
+// ours: it is there, and nobody else's. Otherwise won is the entry that stands
 // there. An error leaves open whether ours will be found there later, unless
 // it is final.
 func (c *Chain) create(ctx context.Context, seq uint64, obj object) (won loaded, ours bool, err error) {
 	key := EntryKey(c.pid, seq)
 	for n := 1; ; n++ {
 		err = c.put(ctx, key, obj.stored)
-		if err == nil {
-			return loaded{}, true, nil
-		}
 		if final(err) {
 			return loaded{}, false, err
 		}
-		// Taken, or an answer that says nothing: what stands there decides.
+		// Whatever the answer was, what stands there decides.
 		w, rerr := getEntry(ctx, c.store, c.pid, seq)
 		if rerr == nil {
 			return w, w.sum == obj.sum, nil
@@ -176,14 +175,22 @@ func (c *Chain) create(ctx context.Context, seq uint64, obj object) (won loaded,
 		// Absent after an ambiguous answer is not proof: the create may still
 		// arrive. Trying it again is harmless, both are the same bytes.
 		if n >= c.opts.attempts || c.opts.wait(ctx, n) != nil {
-			if !errcode.Is(rerr, errcode.NotFound) {
-				err = rerr
-			} else if errcode.Is(err, errcode.Exists) {
-				err = errcode.New(errcode.Transient, "the store says that %s exists and does not return it", key)
-			}
-			return loaded{}, false, err
+			return loaded{}, false, undecided(key, err, rerr)
 		}
 	}
+}
+
+// undecided is the error of a put and a read that together say nothing.
+func undecided(key string, put, read error) error {
+	switch {
+	case !errcode.Is(read, errcode.NotFound):
+		return read
+	case put == nil:
+		return errcode.New(errcode.Transient, "the store took %s and does not have it", key)
+	case errcode.Is(put, errcode.Exists):
+		return errcode.New(errcode.Transient, "the store says that %s exists and does not return it", key)
+	}
+	return put
 }
 
 func (c *Chain) put(ctx context.Context, key string, stored []byte) error {

@@ -18,7 +18,7 @@ func count(calls []string) map[string]int {
 	return n
 }
 
-// Publishing costs one PUT, and no read, LIST or HEAD; finding the end with a
+// Publishing costs one PUT and the GET that reads it back, and no LIST or HEAD; finding the end with a
 // fresh hint costs two GETs, on a chain of one entry all that there is.
 func TestRequestsPerPublish(t *testing.T) {
 	f := newFaulty()
@@ -27,8 +27,8 @@ func TestRequestsPerPublish(t *testing.T) {
 		t.Errorf("load of an empty chain: %v, want one GET", got)
 	}
 	mustFence(t, c, 1, FenceParams{})
-	if got := count(f.take()); got["PUT"] != 1 || len(got) != 1 {
-		t.Errorf("fence: %v, want one PUT", got)
+	if got := count(f.take()); got["PUT"] != 1 || got["GET"] != 1 || len(got) != 2 {
+		t.Errorf("fence: %v, want one PUT and one GET", got)
 	}
 	mustLoad(t, f, c.Seq())
 	if got := count(f.take()); got["GET"] != 2 || len(got) != 1 {
@@ -36,8 +36,8 @@ func TestRequestsPerPublish(t *testing.T) {
 	}
 	for i := range int64(600) {
 		mustAdd(t, c, 1, testSegment(10*i, 10*i+10, 1, uint32(i)))
-		if got := count(f.take()); got["PUT"] != 1 || len(got) != 1 {
-			t.Fatalf("add %d: %v, want one PUT", i, got)
+		if got := count(f.take()); got["PUT"] != 1 || got["GET"] != 1 || len(got) != 2 {
+			t.Fatalf("add %d: %v, want one PUT and one GET", i, got)
 		}
 	}
 	l := loader{store: f, pid: testPID, have: map[uint64]loaded{}}

@@ -5,7 +5,8 @@
 // # Guarantees
 //
 // What Hooks.Archived reports is in the archive: the store took the object with
-// its known SHA-256 and CRC-32C, and an entry of this owner names it. Entries of
+// its known SHA-256 and CRC-32C and returned its end as it was sent, and an entry
+// of this owner, read back too, names it. Entries of
 // one partition are committed strictly in offset order, so a failed upload
 // holds back what follows it and never leaves a hole. A file whose bytes are
 // not the sealed ones is not uploaded as good: its partition stops with an
@@ -21,7 +22,8 @@
 // At most Config.Concurrency segments are in flight on the node, and that many
 // of one partition; the queue is bounded and refuses. A failure makes its
 // partition wait with full jitter, doubling up to Config.MaxBackoff; the wait is
-// shown in Status and never spins. A backlog costs memory per segment, no
+// shown in Status and never spins. A store that answers nobody is asked for one
+// segment at a time, however many partitions wait. A backlog costs memory per segment, no
 // goroutine and no open file.
 //
 // # Ownership and goroutines

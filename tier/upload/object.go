@@ -1,6 +1,7 @@
 package upload
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -41,12 +42,16 @@ func (u *Uploader) put(ctx context.Context, pid broker.PartitionID, it *item) er
 		return errDamaged{errcode.New(errcode.Corrupt, "segment file %s is damaged: %d bytes were sealed, it has %d; it is not uploaded", s.Path, s.Info.Bytes, st.Size())}
 	}
 	key := segmentOf(pid, s, it.attempt).Key()
+	if it.sent {
+		return u.readBack(ctx, key, f, it)
+	}
 	b := newBody(ctx, f, s.Path, s.Info.Bytes, s.Info.FileCRC32C, u.limit)
 	err = u.cfg.Store.Put(ctx, key, b, s.Info.Bytes, objstore.PutOptions{CreateOnly: true, SHA256: &s.Info.FileSHA256, CRC32C: &s.Info.FileCRC32C})
 	switch {
 	case err == nil:
 		u.metrics.bytes.Add(float64(s.Info.Bytes))
-		return nil
+		it.sent = true
+		return u.readBack(ctx, key, f, it)
 	case errcode.Is(b.err, errcode.Corrupt):
 		return errDamaged{b.err}
 	case b.err != nil:
@@ -68,6 +73,42 @@ func (u *Uploader) put(ctx context.Context, pid broker.PartitionID, it *item) er
 	}
 }
 
+// tailBytes is how much of an object's end is read back: the footer, which
+// holds the hash of the data, and some of the index.
+const tailBytes = 4 << 10
+
+// readBack compares the end of an object that the store says it took with the
+// file's. The store compared the whole with its sums as it arrived; what this
+// finds is an object that is not there, or not whole: an answer that came
+// before the bytes were kept. A local copy must not go on such an answer (I6).
+func (u *Uploader) readBack(ctx context.Context, key string, f io.ReaderAt, it *item) error {
+	size := it.sealed.Info.Bytes
+	want := make([]byte, min(size, tailBytes))
+	if _, err := f.ReadAt(want, size-int64(len(want))); err != nil {
+		return errcode.Wrap(errcode.Storage, err, "read the end of %s", it.sealed.Path)
+	}
+	got := make([]byte, len(want)+1) // one more: an object that is longer is another one
+	n, err := u.cfg.Store.GetRange(ctx, key, got, size-int64(len(want)))
+	switch {
+	case errcode.Is(err, errcode.NotFound):
+		it.sent = false // the same bytes go up under the same key
+		return errcode.New(errcode.Transient, "the store took %s and does not have it: %s is uploaded again", key, it.sealed.Path)
+	case err != nil:
+		return errcode.Wrap(errcode.Transient, err, "read back %s", key)
+	case !bytes.Equal(got[:n], want):
+		return u.doubt(it, key, "it does not end as %s does", it.sealed.Path)
+	}
+	return nil
+}
+
+// doubt gives up an attempt's key once its object was read twice with another
+// content: one answer may have been damaged on its way.
+func (u *Uploader) doubt(it *item, key, format string, args ...any) error {
+	it.doubts++
+	it.fresh = it.doubts < 2
+	return errcode.New(errcode.Transient, "object %s of an earlier attempt has other content: "+format+"; it is left alone", append([]any{key}, args...)...)
+}
+
 // confirm compares the object that an earlier try of this attempt left behind
 // with what was sealed. Another content, seen twice, takes the key out of use.
 func (u *Uploader) confirm(ctx context.Context, key string, it *item) error {
@@ -85,11 +126,7 @@ func (u *Uploader) confirm(ctx context.Context, key string, it *item) error {
 		return errcode.Wrap(errcode.Transient, err, "read %s to confirm an earlier upload", key)
 	}
 	if n != it.sealed.Info.Bytes || info.Size != n || [32]byte(h.Sum(nil)) != it.sealed.Info.FileSHA256 {
-		// Read twice before the key is given up: the answer may have been
-		// damaged on its way.
-		it.doubts++
-		it.fresh = it.doubts < 2
-		return errcode.New(errcode.Transient, "object %s of an earlier attempt has %d bytes and other content than %s: it is left alone", key, info.Size, it.sealed.Path)
+		return u.doubt(it, key, "%d bytes, not those of %s", info.Size, it.sealed.Path)
 	}
 	return nil
 }

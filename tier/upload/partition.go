@@ -23,6 +23,7 @@ type item struct {
 	phase   phase
 	attempt Attempt
 	fresh   bool             // attempt may be used: it is of this process, or recorded
+	sent    bool             // the store took that attempt's object, which was not read back yet
 	doubts  int              // times that attempt's object was read as something else
 	found   manifest.Segment // the entry that names it already
 	same    bool             // found holds exactly these bytes

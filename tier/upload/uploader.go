@@ -30,6 +30,7 @@ type Uploader struct {
 		ready  []*partition // with work to start, served in turn
 		later  map[*partition]struct{}
 		slots  int // free
+		outage outage
 		queued int
 		bytes  int64
 		closed bool
@@ -143,6 +144,21 @@ func (u *Uploader) Statuses() []Status {
 	return out
 }
 
+// Trouble says how many partitions failed in their last try, with the error of
+// one of them; nil when there are none.
+func (u *Uploader) Trouble() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var err error
+	failing := 0
+	for _, p := range u.mu.parts {
+		if p.err != nil {
+			failing, err = failing+1, p.err
+		}
+	}
+	return errcode.Wrap(errcode.Unavailable, err, "segments of %d partitions wait, the last upload of one failed", failing)
+}
+
 // Close takes no more segments, goes on until those of all partitions that are
 // not stopped are archived or ctx ends, and waits for everything it started.
 // The error, NotConfirmed, says how many are left; they are still on disk.
@@ -227,13 +243,18 @@ func (u *Uploader) start() time.Duration {
 		delete(u.mu.later, p)
 		u.schedule(p)
 	}
-	for u.mu.slots > 0 && len(u.mu.ready) > 0 {
+	free, wait := u.mu.outage.allows(u.mu.slots, u.cfg.Concurrency, now)
+	if wait > 0 {
+		next = min(next, wait)
+	}
+	for ; free > 0 && len(u.mu.ready) > 0; free-- {
 		p := u.mu.ready[0]
 		u.mu.ready = u.mu.ready[1:]
 		p.ready = false
 		it, publish := p.work(u.cfg.Concurrency)
 		if it == nil && !publish || p.retryAt.After(now) {
 			u.schedule(p)
+			free++ // nothing was started
 			continue
 		}
 		u.mu.slots--
@@ -283,6 +304,14 @@ func (u *Uploader) run(p *partition, it *item) {
 		p.commits = false
 	} else if it.phase = uploaded; err != nil {
 		it.phase = waiting
+	}
+	switch {
+	case err == nil:
+		if u.mu.outage.over() {
+			u.resumeAll()
+		}
+	case unanswered(err):
+		u.mu.outage.failed(&u.cfg, u.cfg.Now())
 	}
 	if err != nil && u.mu.parts[p.pid] == p {
 		u.failed(p, err)

@@ -39,7 +39,7 @@ func (u *Uploader) attempt(ctx context.Context, pid broker.PartitionID, it *item
 			return errcode.Wrap(errcode.Storage, err, "record the upload of %s", it.sealed.Path)
 		}
 	}
-	it.attempt, it.fresh, it.doubts = a, true, 0
+	it.attempt, it.fresh, it.sent, it.doubts = a, true, false, 0
 	return nil
 }
 

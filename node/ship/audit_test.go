@@ -1,0 +1,265 @@
+package ship
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+	"github.com/tidemark-mq/tidemark/tier/objstore/fault"
+	"github.com/tidemark-mq/tidemark/wal"
+)
+
+const walKeys = "*.wal.zst"
+
+// A store that takes the object of an ack=archived and has nothing gets no
+// answer out of it: the object is put again until it can be read (I16).
+func TestArchivedIsReadBack(t *testing.T) {
+	for _, times := range []int{1, 5} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBucket()
+			r := start(t, b, vfs.NewMem(), 0, nil)
+			defer r.stop()
+			wait(5 * time.Second)
+			lies := b.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: walKeys, Times: times, Do: fault.Pretend})
+			lsn := r.append("x")
+			if err := r.archived(lsn, 1, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if n := uint64(len(b.shippedFrames(t))); n < lsn || lies.Hits() != times {
+				t.Fatalf("answered with %d of %d frames in the bucket, after %d lies", n, lsn, lies.Hits())
+			}
+		})
+	}
+}
+
+// An object that went missing before anybody waited is a hole that a restore
+// refuses: the next ack=archived is answered only after it was closed, without
+// a change to what is there.
+func TestArchivedFindsAnEarlierHole(t *testing.T) {
+	for name, lose := range map[string]fault.Rule{
+		"one lie":       {Ops: []string{fault.Put}, Key: walKeys, Skip: 3, Times: 1, Do: fault.Pretend},
+		"several lies":  {Ops: []string{fault.Put}, Key: walKeys, Skip: 2, Times: 4, Do: fault.Pretend},
+		"an old list":   {Ops: []string{fault.List}, Key: "wal/*", Times: 1, Do: fault.Stale, Age: 3},
+		"half the list": {Ops: []string{fault.List}, Key: "wal/*", Times: 1, Do: fault.Tear},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBucket()
+				r := start(t, b, vfs.NewMem(), 0, nil)
+				defer r.stop()
+				wait(5 * time.Second)
+				rule := b.fault.Add(lose)
+				for i := range 12 {
+					r.append(fmt.Sprint(i))
+					wait(1100 * time.Millisecond)
+				}
+				before := b.content(t)
+				lsn := r.append("the one that is waited for")
+				if err := r.archived(lsn, 1, time.Minute); err != nil {
+					t.Fatal(err)
+				}
+				if n := uint64(len(b.shippedFrames(t))); n < lsn || rule.Hits() == 0 {
+					t.Fatalf("answered with %d of %d frames in the bucket, after %d faults", n, lsn, rule.Hits())
+				}
+				r.sameLog()
+				after := b.content(t)
+				for k, v := range before {
+					if after[k] != v {
+						t.Fatalf("%s changed", k)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A store that takes everything and keeps nothing is found out within the time
+// of a look, is told in the status while it lasts, and costs no record that the
+// log held (I12: the log is held back no further than the last look).
+func TestLiesAreFoundWithoutAWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		r := start(t, b, vfs.NewMem(), 0, nil)
+		defer r.stop()
+		r.append("before")
+		wait(40 * time.Second)
+		held := r.ship.held
+		lies := b.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: walKeys, Do: fault.Pretend})
+		for i := 0; r.ship.Status().LastError == ""; i++ {
+			if i > 40 {
+				t.Fatal("40 seconds of lies are not noticed")
+			}
+			r.append(fmt.Sprint(i))
+			wait(time.Second)
+		}
+		if st := r.ship.Status(); !strings.Contains(st.LastError, "lost") || st.Shipped >= st.Durable {
+			t.Fatalf("%+v", st)
+		}
+		wait(10 * time.Minute)
+		if got := r.ship.held; got != held {
+			t.Fatalf("the log was let go of up to %d during the lies, %d before", got, held)
+		}
+		if n := lies.Hits(); n > 40+10*60/int(maxBackoff/time.Second)*2 {
+			t.Fatalf("%d puts in ten minutes", n)
+		}
+		lies.Remove()
+		wait(maxBackoff + auditInterval + 5*time.Second)
+		r.sameLog()
+		if st := r.ship.Status(); st.LastError != "" || st.RPO != 0 || st.Shipped != st.Durable {
+			t.Fatalf("after the lies: %+v", st)
+		}
+	})
+}
+
+// shortLog is a log that has let go of what is below oldest.
+type shortLog struct {
+	*wal.Log
+	oldest uint64
+}
+
+func (l *shortLog) ReadGroups(from uint64, most int) (wal.GroupRun, error) {
+	if from < l.oldest {
+		return wal.GroupRun{}, errcode.New(errcode.Gone, "recycled")
+	}
+	return l.Log.ReadGroups(from, most)
+}
+
+// replayFrom is a capture whose replay position the test sets.
+type replayFrom struct {
+	log  *wal.Log
+	from uint64
+}
+
+func (s *replayFrom) Capture() (*archive.State, error) {
+	return &archive.State{LSN: s.log.NextLSN() - 1, ReplayFrom: s.from}, nil
+}
+
+// A hole that the local log cannot fill any more is told; shipping goes on, and
+// archived answers come once a state object stands that a restore begins with
+// behind the hole.
+func TestHoleThatTheLogCannotFill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		var log *shortLog
+		var st *replayFrom
+		r := start(t, b, vfs.NewMem(), 0, func(o *Options) {
+			log = &shortLog{Log: o.Log.(*wal.Log)}
+			st = &replayFrom{log: log.Log, from: 1}
+			o.Log, o.States = log, st
+		})
+		defer r.stop()
+		for i := range 5 {
+			r.append(fmt.Sprint(i))
+			wait(1100 * time.Millisecond)
+		}
+		// A bucket's rule, or a hand, takes one away.
+		keys := b.keys(t, "wal/")
+		if err := b.fault.Lose(context.Background(), keys[1]); err != nil {
+			t.Fatal(err)
+		}
+		k, err := manifest.ParseKey(keys[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.oldest = k.End
+		lsn := r.append("x")
+		if err := r.archived(lsn, 1, time.Minute); !errcode.Is(err, errcode.NotConfirmed) {
+			t.Fatalf("answer over a hole: %v", err)
+		}
+		if s := r.ship.Status(); s.LastError == "" || s.Shipped < lsn {
+			t.Fatalf("%+v, want an error and frame %d shipped", s, lsn)
+		}
+		st.from = k.End // the segments went up
+		r.append("y")
+		if err := r.archived(lsn, 1, time.Minute); err != nil {
+			t.Fatalf("answer behind the state object: %v", err)
+		}
+		if s := r.ship.Status(); s.LastError != "" {
+			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+// What is put rarely and much hangs on is read back: a claim, OPEN, a state
+// object, an export that the store took and does not have are put again, and
+// nothing is answered before.
+func TestRareObjectsAreReadBack(t *testing.T) {
+	for _, do := range []fault.Action{fault.Pretend, fault.LoseAnswer, fault.Fail} {
+		for _, key := range []string{"cluster/*", "*/OPEN", "meta/*", "state/*"} {
+			t.Run(fmt.Sprintf("%s %d", key, do), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := newBucket()
+					rule := b.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: key, Times: 3, Do: do})
+					r := start(t, b, vfs.NewMem(), 0, func(o *Options) {
+						o.StateInterval = time.Second
+						o.States = states{o.Log.(*wal.Log)}
+					})
+					defer r.stop()
+					lsn := r.append("x")
+					if err := r.archived(lsn, 1, time.Minute); err != nil {
+						t.Fatal(err)
+					}
+					if key != "state/*" && len(b.keys(t, strings.Trim(strings.Replace(key, "*/OPEN", "wal/", 1), "*"))) == 0 {
+						t.Fatalf("answered without %s", key)
+					}
+					for i := range 30 {
+						r.append(fmt.Sprint(i))
+						wait(time.Second)
+					}
+					st := r.ship.Status()
+					if rule.Hits() == 0 || st.LastError != "" {
+						t.Fatalf("%d faults, %+v", rule.Hits(), st)
+					}
+					for _, prefix := range []string{"cluster/", "meta/", "state/"} {
+						if len(b.keys(t, prefix)) == 0 {
+							t.Fatalf("nothing under %s", prefix)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// An object that the store damaged stays as it is, counts for nothing, and is
+// covered by the next one: answers go on by themselves, and a restore has every
+// frame twice or once, but never not.
+func TestDamagedObjectIsCovered(t *testing.T) {
+	for _, do := range []fault.Action{fault.Tear, fault.Flip} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBucket()
+			r := start(t, b, vfs.NewMem(), 0, nil)
+			defer r.stop()
+			wait(5 * time.Second)
+			b.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: walKeys, Times: 1, Do: do})
+			lsn := r.append("x")
+			// The next object begins where the damaged one does, and ends
+			// elsewhere: the log's own mark, or a record, is behind it.
+			if err := r.archived(lsn, 1, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			keys := b.keys(t, "wal/")
+			whole := 0
+			for _, key := range keys {
+				k, err := manifest.ParseKey(key)
+				if err != nil || k.Kind != manifest.KindWAL || k.First > lsn || k.End <= lsn {
+					continue
+				}
+				if w, err := archive.DecodeWAL(b.get(t, key)); err == nil && w.Each(func(wal.Frame) error { return nil }) == nil {
+					whole++
+				}
+			}
+			if whole != 1 {
+				t.Fatalf("answered archived, and %d objects hold frame %d: %v", whole, lsn, keys)
+			}
+		})
+	}
+}
