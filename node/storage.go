@@ -116,16 +116,16 @@ func (n *Node) openArchive() error {
 }
 
 func (n *Node) uploadHooks() upload.Hooks {
-	archived := func(id broker.PartitionID, end int64, seq uint64) {
-		if p := n.engine.Get(id); p != nil {
-			p.SetArchived(end, seq)
-		}
-	}
 	return upload.Hooks{
 		Archived: func(id broker.PartitionID, s upload.Sealed, _ manifest.Segment, seq uint64) {
-			archived(id, s.Info.Next, seq)
+			if p := n.engine.Get(id); p != nil {
+				p.Confirm(&s.Info, seq)
+			}
 		},
 		Covered: func(id broker.PartitionID, s upload.Sealed, end int64) {
+			if p := n.engine.Get(id); p != nil {
+				p.SetArchived(end, 0) // readable there, and nothing is confirmed
+			}
 			n.opts.Logger.Warn("the archive covers a segment with other objects; the local copy stays", "partition", id.String(), "base", s.Info.Base, "archived", end)
 		},
 		Fenced: func(id broker.PartitionID, err error) {

@@ -138,22 +138,37 @@ func (a *memArchive) FindTime(_ context.Context, id broker.PartitionID, from, ms
 	return 0, false, nil
 }
 
+// skip has the archive go on at an offset: retention passed what is below it.
+func (a *memArchive) skip(id broker.PartitionID, to int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p := a.parts[id]
+	if p == nil {
+		p = &archived{}
+		a.parts[id] = p
+	}
+	p.end = max(p.end, to)
+}
+
 // archiveAll has a take every sealed segment of partition n.
 func (r *rig) archiveAll(a *memArchive, n uint32) {
 	r.t.Helper()
 	p := r.engine.Get(pid(n))
+	if l := p.Local(); l.Cut <= l.Oldest {
+		a.skip(p.ID, l.Cut)
+	}
 	p.files.RLock()
 	sealed := append([]state.Sealed(nil), p.files.sealed...)
 	p.files.RUnlock()
 	for _, s := range sealed {
-		if s.Archived {
+		if s.Confirmed {
 			continue
 		}
-		end, seq, err := a.take(r.fs, p.ID, p.segmentPath(s.Base), s)
+		_, seq, err := a.take(r.fs, p.ID, p.segmentPath(s.Base), s)
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		p.SetArchived(end, seq)
+		p.Confirm(&s.Info, seq)
 	}
 }
 

@@ -113,7 +113,7 @@ type capture struct {
 	groups map[string][]byte
 	lsn    uint64 // highest LSN that the groups hold
 	held   uint64 // lowest LSN that the log had to keep for them
-	seals  uint64 // of p at the moment of the capture
+	writes uint64 // of p at the moment of the capture
 }
 
 // Checkpoint syncs what was flushed, writes one synced batch of local state,
@@ -173,12 +173,12 @@ func (e *Engine) commit(captures []capture, captured, durable uint64) (low uint6
 		if c.ok = c.ok && e.Get(c.p.ID) == c.p; !c.ok { // dropped meanwhile
 			continue
 		}
-		if c.p.seals != c.seals { // sealed meanwhile: its files are as the seal says
-			c.entry = c.p.sealedEntry
+		if c.p.writes != c.writes { // sealed, trimmed or evicted meanwhile: its files are as that says
+			c.entry = c.p.written
 		}
 		c.entry.GroupLSN = max(c.entry.GroupLSN, c.lsn)
 		b.PutPartition(c.p.ID, c.entry)
-		for _, s := range c.marked {
+		for _, s := range c.p.listed(c.marked) {
 			b.PutSegment(c.p.ID, s)
 		}
 		for name, data := range c.groups {
@@ -210,7 +210,7 @@ func (e *Engine) commit(captures []capture, captured, durable uint64) (low uint6
 func (e *Engine) capture(p *Partition) capture {
 	p.flush.Lock()
 	defer p.flush.Unlock()
-	c := capture{p: p, seals: p.seals}
+	c := capture{p: p, writes: p.writes}
 	p.mu.Lock()
 	refused := p.mu.refused
 	groups := p.mu.groupsChanged && refused == nil
@@ -285,6 +285,7 @@ func (p *Partition) entryLocked() state.Partition {
 	entry := state.Partition{
 		Generation: p.mu.generation, PreviousEnd: p.mu.previousEnd, Start: p.mu.start, Oldest: p.mu.oldest, Gaps: p.mu.gaps,
 		Flushed: p.filesEnd(), GroupLSN: p.mu.groupLSN, ChainSeq: p.mu.chainSeq, ArchivedEnd: p.mu.archivedEnd,
+		SkippedLSN: p.mu.skippedLSN, SkippedEnd: p.mu.skippedEnd,
 	}
 	if p.files.active != nil {
 		meta := p.files.meta

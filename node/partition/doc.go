@@ -12,6 +12,8 @@
 //	check-    files synced, flushed offsets, group states and marks in one synced
 //	point     batch of the local state; then the WAL's low-water mark may rise
 //	seal      index and footer appended, <base>.seg; handed to OnSealed
+//	evict     the local copy of what the archive confirmed goes; the log keeps its records
+//	trim      the start of the log rises, and what lies wholly below it goes
 //
 // # Guarantees
 //
@@ -22,6 +24,14 @@
 // reads and appends with the reason, and the others serve on; the log keeps what
 // only it has of such a partition.
 //
+// A file goes only after the synced local state has forgotten it, and after the
+// start, or the list of files, that readers look at: who holds a file finishes,
+// who finds none looks again, in the archive or above the new start. A start
+// never falls. An eviction takes nothing but sealed segments whose object in the
+// archive was compared by checksum, one by one (I6); that the chain covers their
+// range with other objects is enough to read there, not to delete here. Files
+// that a crash leaves without a name are removed by the next start.
+//
 // A write that fails is done again over the valid prefix of its file when the
 // disk lets it (a full disk heals by itself). A sync that fails takes the
 // partition out of service until a restart (I5).
@@ -30,9 +40,9 @@
 //
 // Partition.mu guards offsets and the tail and is never held across IO.
 // Partition.files guards the set of segment files; holding it for reading
-// keeps a file from being closed. Partition.flush serialises flush, seal and
-// checkpoint of one partition and is held across IO. Engine.checkpoints is held
-// over a whole checkpoint; Engine.entries orders what checkpoints, seals and
+// keeps a file from being closed. Partition.flush serialises flush, seal, trim, eviction
+// and checkpoint of one partition and is held across IO. Engine.checkpoints is held
+// over a whole checkpoint; Engine.entries orders what checkpoints, seals, trims and
 // deletions write of partitions into the local state. Order: checkpoints, flush,
 // entries, files, mu; several partitions' mu in ascending id.
 //

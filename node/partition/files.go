@@ -33,12 +33,14 @@ func (p *Partition) closeFiles() error {
 	return err
 }
 
-// announceSealed hands the segments that the archive lacks to OnSealed.
+// announceSealed hands the segments whose copy in the archive is not confirmed
+// to OnSealed. What was trimmed needs none.
 func (e *Engine) announceSealed(p *Partition) {
+	oldest := p.oldest()
 	p.files.RLock()
 	defer p.files.RUnlock()
 	for _, s := range p.files.sealed {
-		if !s.Archived {
+		if !s.Confirmed && s.Next > oldest {
 			e.opts.OnSealed(p.ID, p.segmentPath(s.Base), s)
 		}
 	}

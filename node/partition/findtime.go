@@ -84,7 +84,7 @@ func (p *Partition) findTimeFiles(from, ms int64) (at int64, ok, again bool, err
 		}
 		path, next := p.segmentPath(p.files.sealed[i].Base), p.files.sealed[i].Next
 		p.files.RUnlock()
-		h, err := p.e.handles.open(path)
+		h, err := p.e.handles.open(path, func() bool { return p.lists(path) })
 		if errors.Is(err, iofs.ErrNotExist) && p.forgetMissing(path) {
 			return 0, false, true, nil
 		}

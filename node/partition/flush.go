@@ -122,8 +122,15 @@ func (e *Engine) heal(p *Partition) error {
 	p.files.active = w
 	p.files.Unlock()
 	p.mu.Lock()
+	// What the file holds beyond the last flush was not counted in its range.
+	low, high := p.mu.tail.times(w.Next())
 	p.mu.tail.align(w.Next())
 	p.mu.Unlock()
+	w.Widen(low, high)
+	in := w.Info()
+	p.files.Lock()
+	p.files.meta.MinAppend, p.files.meta.MaxAppend = in.MinAppend, in.MaxAppend
+	p.files.Unlock()
 	e.dirty.add(p)
 	if err := old.Close(); err != nil {
 		e.opts.Logger.Warn("close a segment file after a failed write", "error", err)
@@ -245,8 +252,8 @@ func (e *Engine) commitSeal(p *Partition, s state.Sealed) error {
 	if err := b.Commit(); err != nil {
 		return err
 	}
-	p.seals++
-	p.sealedEntry = entry
+	p.writes++
+	p.written = entry
 	return nil
 }
 

@@ -34,8 +34,12 @@ func newHandles(fs vfs.FS, limit int) *handles {
 	return &handles{fs: fs, max: max(limit, 1), byID: make(map[string]*list.Element), lru: list.New()}
 }
 
-// open returns the segment at path; the caller releases it.
-func (h *handles) open(path string) (*handle, error) {
+// open returns the segment at path; the caller releases it. listed says whether
+// the segment is still one of its partition: a file that was removed while it was
+// being opened is read once and not kept, or its descriptor would keep the disk
+// space. It is asked after the handle is in the cache, and forgetting looks into
+// the cache after the segment is unlisted, so one of them sees the other.
+func (h *handles) open(path string, listed func() bool) (*handle, error) {
 	h.mu.Lock()
 	if el, ok := h.byID[path]; ok {
 		h.lru.MoveToFront(el)
@@ -49,17 +53,36 @@ func (h *handles) open(path string) (*handle, error) {
 	if err != nil {
 		return nil, err
 	}
+	hd = h.keep(hd)
+	if !listed() {
+		h.forgetFile(path)
+	}
+	return hd, nil
+}
+
+// keep puts a handle that was just opened into the cache and returns the one to
+// use, which the caller releases.
+func (h *handles) keep(hd *handle) *handle {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if el, ok := h.byID[path]; ok { // somebody was faster
+	if el, ok := h.byID[hd.path]; ok { // somebody was faster
 		_ = hd.file.Close() // read-only, nothing to lose
 		hd = el.Value.(*handle)
 	} else {
-		h.byID[path] = h.lru.PushFront(hd)
-		h.shrink()
+		h.byID[hd.path] = h.lru.PushFront(hd)
 	}
 	hd.refs++
-	return hd, nil
+	h.shrink()
+	return hd
+}
+
+// forgetFile closes one segment, as soon as nobody reads it.
+func (h *handles) forgetFile(path string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if el, ok := h.byID[path]; ok {
+		h.remove(el)
+	}
 }
 
 func (h *handles) load(path string) (*handle, error) {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/segment"
 )
 
@@ -38,6 +40,7 @@ type machine struct {
 	groups  *tally
 	logs    [machineParts][]modelRecord
 	sure    [machineParts]int
+	starts  [machineParts]int64  // where the logs begin: answered trims
 	settled [machineParts]uint64 // group entries that were acknowledged
 	staged  [machineParts]uint64
 	commits []modelCommit
@@ -117,6 +120,9 @@ func (m *machine) recovered(t *rapid.T) {
 			t.Fatalf("partition %d: %d records after the restart, %d were acknowledged of %d", n, hw, m.sure[n], len(m.logs[n]))
 		}
 		m.logs[n], m.sure[n] = m.logs[n][:hw], hw
+		if at := m.r.engine.Get(pid(uint32(n))).Oldest(); at != m.starts[n] {
+			t.Fatalf("partition %d: the log begins at %d after the restart, it was trimmed to %d", n, at, m.starts[n])
+		}
 		m.groups.has(t, pid(uint32(n)), m.settled[n])
 		m.staged[n] = m.settled[n]
 	}
@@ -214,7 +220,7 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		},
 		"read": func(t *rapid.T) {
 			p := m.part(t)
-			m.read(t, p, rapid.Int64Range(0, p.HighWatermark()).Draw(t, "from"), rapid.IntRange(1, 4<<10).Draw(t, "bytes"))
+			m.read(t, p, rapid.Int64Range(p.Oldest(), p.HighWatermark()).Draw(t, "from"), rapid.IntRange(1, 4<<10).Draw(t, "bytes"))
 		},
 		"read one": func(t *rapid.T) {
 			p := m.part(t)
@@ -224,8 +230,46 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 			}
 			at := rapid.Int64Range(0, hw-1).Draw(t, "offset")
 			rec, err := p.Record(ctx, at)
+			if at < p.Oldest() {
+				if _, rerr := p.Read(ctx, at, 1, nil); !errcode.Is(err, errcode.Gone) || !errcode.Is(rerr, errcode.Gone) {
+					t.Fatalf("partition %s at %d, below its start %d: %v, %v", p.ID, at, p.Oldest(), err, rerr)
+				}
+				return
+			}
 			must(t, err)
 			m.same(t, p, &rec, at)
+		},
+		"trim": func(t *rapid.T) {
+			p := m.part(t)
+			to := rapid.Int64Range(0, p.HighWatermark()).Draw(t, "start")
+			_, err := m.r.engine.Trim(p, to)
+			must(t, err)
+			n := p.ID.Partition
+			if m.starts[n] = max(m.starts[n], to); p.Oldest() != m.starts[n] {
+				t.Fatalf("partition %s begins at %d, it was trimmed to %d", p.ID, p.Oldest(), m.starts[n])
+			}
+			for _, x := range p.Local().Pieces {
+				if x.Next <= to {
+					t.Fatalf("partition %s keeps %d to %d below its start %d", p.ID, x.Base, x.Next, to)
+				}
+			}
+		},
+		"evict files": func(t *rapid.T) {
+			p := m.part(t)
+			before := p.Local()
+			below := rapid.Int64Range(0, p.HighWatermark()).Draw(t, "below")
+			freed, err := m.r.engine.Evict(p, below)
+			must(t, err)
+			after := p.Local()
+			if len(before.Pieces)-len(after.Pieces) != freed.Segments {
+				t.Fatalf("partition %s: %d segments went, the answer was %+v", p.ID, len(before.Pieces)-len(after.Pieces), freed)
+			}
+			for _, x := range before.Pieces {
+				here := slices.ContainsFunc(after.Pieces, func(y Piece) bool { return y.Base == x.Base })
+				if may := x.Confirmed && x.Next <= below; here == may { // I6
+					t.Fatalf("partition %s: %+v is here: %v, evicted below %d", p.ID, x, here, below)
+				}
+			}
 		},
 		"find time": func(t *rapid.T) { m.findTime(t, m.part(t), rapid.Int64Range(0, 52).Draw(t, "ms")) },
 		"":          m.invariants,
@@ -272,7 +316,7 @@ func (m *machine) findTime(t *rapid.T, p *Partition, ms int64) {
 		t.Fatal(err)
 	}
 	after, log := p.HighWatermark(), m.logs[p.ID.Partition]
-	want := int64(0)
+	want := p.Oldest()
 	for want < after && log[want].time < ms {
 		want++
 	}
@@ -316,18 +360,20 @@ func (m *machine) invariants(t *rapid.T) {
 }
 
 // A model of three logs: appends over several partitions, waited for or not,
-// group entries, flush, seal, checkpoint, eviction, release of the log, archive
-// and loss of local copies, crashes that keep any part of what was not synced,
+// group entries, flush, seal, checkpoint, eviction from memory, release of the
+// log, archive, trim, eviction and loss of local copies, crashes that keep any
+// part of what was not synced,
 // and reads from any tier by offset and time. What was acknowledged is there at
 // its offset, nothing else is, commits are whole, nothing above the durable LSN
-// is visible, flushed or in a checkpoint (I1, I2, I3, I4).
+// is visible, flushed or in a checkpoint (I1, I2, I3, I4); no start falls, nothing
+// above it is lost, and only confirmed copies are evicted (I6).
 func TestMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{tb: t, mem: vfs.NewCrashableMem(), archive: newMemArchive()}
 		m.open()
 		t.Repeat(m.actions())
 		for n := range m.logs {
-			m.read(t, m.r.engine.Get(pid(uint32(n))), 0, 8<<10)
+			m.read(t, m.r.engine.Get(pid(uint32(n))), m.starts[n], 8<<10)
 		}
 		m.r.close()
 	})

@@ -4,6 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
 	flushedBytes, flushErrors, sealed, checkpoints, checkpointErrors prometheus.Counter
+	leftovers                                                        prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -19,6 +20,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		flushErrors:      counter("flush_errors_total", "Flushes that failed; the log keeps the records."),
 		sealed:           counter("segments_sealed_total", "Segments sealed."),
 		checkpoints:      counter("checkpoints_total", "Checkpoints of the local state."),
+		leftovers:        counter("segment_leftovers_total", "Segment files that nothing named any more and that a start removed."),
 		checkpointErrors: counter("checkpoint_errors_total", "Checkpoints that failed."),
 	}
 }

@@ -90,9 +90,17 @@ type Options struct {
 	// OnVisible is called without locks after the high watermark of p rose;
 	// calls for one partition may arrive out of order, the highest counts.
 	OnVisible func(p broker.PartitionID, highWatermark int64)
-	// OnSealed is called, in offset order, for each sealed segment that the
-	// archive does not have yet, at start too. path is the local file.
+	// OnSealed is called, in offset order, for each sealed segment whose copy in
+	// the archive is not confirmed, at start too. path is the local file.
 	OnSealed func(p broker.PartitionID, path string, s state.Sealed)
+	// OnTrimmed is called after the start of p was raised to start, durably,
+	// and before any file goes. Calls may arrive out of order, the highest counts.
+	OnTrimmed func(p broker.PartitionID, start int64)
+	// Dropping is called before the segment files of p below an offset go,
+	// which are no longer needed. It returns the offset up to which they may:
+	// lower than what was asked when somebody, an upload, still reads one of
+	// them. It does not block. nil = they may go.
+	Dropping func(p broker.PartitionID, below int64) int64
 
 	Now        func() time.Time
 	Logger     *slog.Logger
@@ -133,6 +141,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.OnVisible == nil {
 		o.OnVisible = func(broker.PartitionID, int64) {}
+	}
+	if o.OnTrimmed == nil {
+		o.OnTrimmed = func(broker.PartitionID, int64) {}
+	}
+	if o.Dropping == nil {
+		o.Dropping = func(_ broker.PartitionID, below int64) int64 { return below }
 	}
 	if o.OnSealed == nil {
 		o.OnSealed = func(broker.PartitionID, string, state.Sealed) {}

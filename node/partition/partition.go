@@ -28,12 +28,14 @@ type Partition struct {
 		active *segment.Writer // nil: nothing flushed since the last seal
 		meta   state.Active
 		sealed []state.Sealed // ascending base
-		marked []state.Sealed // archived since the last checkpoint
+		marked []state.Sealed // confirmed since the last checkpoint
 	}
 
-	// Of the last seal; written under flush and Engine.entries.
-	seals       uint64
-	sealedEntry state.Partition
+	// What was last written of p outside a checkpoint, by a seal, a trim or an
+	// eviction; under flush and Engine.entries. A checkpoint that captured p
+	// before must not put back what stood there.
+	writes  uint64
+	written state.Partition
 
 	mu struct {
 		sync.Mutex
@@ -47,6 +49,8 @@ type Partition struct {
 		checkpointed  int64 // offset below which files are synced and the local state says so
 		archivedEnd   int64
 		chainSeq      uint64
+		skippedLSN    uint64 // see state.Partition
+		skippedEnd    int64
 		groupLSN      uint64 // group entries up to here are in the checkpointed group states
 		groupsChanged bool   // since the last checkpoint
 		held          uint64 // apart from the tail, no checkpoint covers frames of p from here on; 0 = all are covered
@@ -181,23 +185,34 @@ func (p *Partition) neededLocked(covered int64) (lsn uint64, ok bool) {
 }
 
 // SetArchived records what the archive's chain holds: its end and where to
-// begin looking for it, and marks the local segments below the end as
-// archived. It becomes durable with the next checkpoint; until then a restart
-// only asks the chain again.
+// begin looking for it. It confirms no local copy. It becomes durable with the
+// next checkpoint; until then a restart only asks the chain again.
 func (p *Partition) SetArchived(end int64, seq uint64) {
+	p.mu.Lock()
+	p.mu.archivedEnd = max(p.mu.archivedEnd, end)
+	p.mu.chainSeq = max(p.mu.chainSeq, seq)
+	if p.mu.archivedEnd >= p.mu.skippedEnd {
+		p.mu.skippedLSN, p.mu.skippedEnd = 0, 0
+	}
+	p.mu.Unlock()
+	p.e.dirty.add(p)
+}
+
+// Confirm records that the chain names an object with exactly the bytes of the
+// local segment info, under an entry up to seq: from now on the local copy is
+// not the only one (I6). A segment that is not here, or has other bytes, is left
+// alone. Durable as SetArchived.
+func (p *Partition) Confirm(info *segment.Info, seq uint64) {
 	p.files.Lock()
 	for i := range p.files.sealed {
-		if s := &p.files.sealed[i]; s.Next <= end && !s.Archived {
-			s.Archived = true
+		s := &p.files.sealed[i]
+		if s.Base == info.Base && s.Next == info.Next && s.FileSHA256 == info.FileSHA256 && !s.Confirmed {
+			s.Confirmed = true
 			p.files.marked = append(p.files.marked, *s)
 		}
 	}
 	p.files.Unlock()
-	p.mu.Lock()
-	p.mu.archivedEnd = max(p.mu.archivedEnd, end)
-	p.mu.chainSeq = max(p.mu.chainSeq, seq)
-	p.mu.Unlock()
-	p.e.dirty.add(p)
+	p.SetArchived(info.Next, seq)
 }
 
 // ArchivedEnd is the end of the chain as last seen, and ChainSeq where to
@@ -255,10 +270,11 @@ func (p *Partition) Stats() Stats {
 }
 
 // UnarchivedFrom is the LSN of the oldest commit of this log whose records the
-// archive's chain does not hold; ok is false when there is none. It waits for a
-// flush that runs: between two looks, one at the files and one at the tail, a
-// flush would move a batch from where the second look is to where the first one
-// was, and a state object that misses it lets the archive drop its only copy.
+// archive's chain neither holds nor names as a gap; ok is false when there is
+// none. It waits for a flush or a trim that runs: between two looks, one at the
+// files and one at the tail, a flush would move a batch from where the second
+// look is to where the first one was, and a state object that misses it lets the
+// archive drop its only copy.
 func (p *Partition) UnarchivedFrom() (lsn uint64, ok bool) {
 	p.flush.Lock()
 	defer p.flush.Unlock()
@@ -268,17 +284,18 @@ func (p *Partition) UnarchivedFrom() (lsn uint64, ok bool) {
 		}
 	}
 	p.files.RLock()
+	defer p.files.RUnlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for i := range p.files.sealed {
-		if s := &p.files.sealed[i]; !s.Archived {
+		if s := &p.files.sealed[i]; s.Next > p.mu.archivedEnd {
 			low(s.FirstLSN)
 		}
 	}
 	if p.files.active != nil {
 		low(p.files.meta.FirstLSN)
 	}
-	p.files.RUnlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	low(p.mu.skippedLSN)
 	if t := &p.mu.tail; t.flushed < t.len() {
 		low(t.at(t.flushed).lsn)
 	}

@@ -11,13 +11,15 @@ import (
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/state"
 	"github.com/tidemark-mq/tidemark/segment"
 )
 
 // Read returns a run of whole batches in offset order, wherever they are: in
 // memory, in local segment files or in the archive. The first one holds from,
 // or is the first after it when from lies in no batch; about maxBytes at most,
-// at least one batch. Batches may reach above the high watermark of the moment
+// at least one batch. Batches may reach below the start of the
+// log, and above the high watermark of the moment
 // when the call began, never above that of its end. An empty run means that
 // from is at or above the high watermark. buf is memory for reads and may be
 // nil; the batches are valid until it is used again or released, and must not be
@@ -38,26 +40,48 @@ func (p *Partition) Read(ctx context.Context, from int64, maxBytes int, buf *Buf
 		if from >= p.HighWatermark() {
 			return nil, nil
 		}
-		if run := p.readTail(from, maxBytes, buf); len(run) > 0 {
-			return run, nil
-		}
 		if oldest := p.oldest(); from < oldest {
 			return nil, p.trimmed(from, oldest)
 		}
+		if run := p.readTail(from, maxBytes, buf); len(run) > 0 {
+			return run, nil
+		}
 		run, err := p.readFiles(from, maxBytes, buf)
 		if err != nil || len(run) > 0 {
-			return run, p.because(err)
+			return run, p.judge(from, run, err)
 		}
 		run, next, err := p.readArchive(ctx, from, maxBytes, buf)
 		if err != nil || len(run) > 0 {
-			return run, p.because(err)
+			return run, p.judge(from, run, err)
 		}
 		from = next
 	}
 }
 
+// judge says what a read at offset from came to. The start is raised before a
+// file goes: records that were found then count, but not to find them, or to
+// find only what follows, means that they were trimmed meanwhile.
+func (p *Partition) judge(from int64, run [][]byte, err error) error {
+	if oldest := p.oldest(); from < oldest && (err != nil || !begins(run, from)) {
+		return p.trimmed(from, oldest)
+	}
+	return p.because(err)
+}
+
+// begins says whether the first batch of run holds offset.
+func begins(run [][]byte, offset int64) bool {
+	if len(run) == 0 {
+		return false
+	}
+	h, err := segment.ParseHeader(run[0])
+	return err == nil && h.BaseOffset <= offset && offset < h.NextOffset()
+}
+
+// trimmed answers a read below the start of the log.
 func (p *Partition) trimmed(offset, oldest int64) error {
-	return errcode.New(errcode.Gone, "offset %d of partition %s was trimmed, the log begins at %d", offset, p.ID, oldest).With("oldest_offset", oldest)
+	hw := p.HighWatermark()
+	return errcode.New(errcode.Gone, "offset %d was trimmed: the log of partition %d begins at %d and ends at %d", offset, p.ID.Partition, oldest, hw).
+		With("oldest_offset", oldest).With("high_watermark", hw)
 }
 
 // because gives the reason of a read that failed when the partition went out
@@ -156,7 +180,7 @@ func (p *Partition) segmentFor(from int64) (source, error) {
 		}
 		path := p.segmentPath(sealed[i].Base)
 		p.files.RUnlock()
-		h, err := p.e.handles.open(path)
+		h, err := p.e.handles.open(path, func() bool { return p.lists(path) })
 		if errors.Is(err, iofs.ErrNotExist) && p.forgetMissing(path) {
 			continue // look again: evicted since, or the archive has it
 		}
@@ -185,7 +209,7 @@ func (p *Partition) forgetMissing(path string) bool {
 		if p.segmentPath(s.Base) != path {
 			continue
 		}
-		if !s.Archived {
+		if !p.covered(s) {
 			return false
 		}
 		p.e.opts.Logger.Warn("local copy of an archived segment is missing, reads go to the archive", "file", path)
@@ -194,6 +218,14 @@ func (p *Partition) forgetMissing(path string) bool {
 		return true
 	}
 	return true
+}
+
+// covered says whether what s holds can be read elsewhere, or never will be: the
+// chain has it, or it was trimmed.
+func (p *Partition) covered(s *state.Sealed) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return s.Confirmed || s.Next <= max(p.mu.archivedEnd, p.mu.oldest)
 }
 
 // readRun reads whole batches of one segment with one read and verifies them.
@@ -296,6 +328,9 @@ func (p *Partition) Record(ctx context.Context, offset int64) (broker.Record, er
 		return broker.Record{}, err
 	}
 	recs, err := p.decodedAt(ctx, offset)
+	if oldest := p.oldest(); err != nil && offset < oldest {
+		return broker.Record{}, p.trimmed(offset, oldest)
+	}
 	if err != nil {
 		return broker.Record{}, p.because(err)
 	}

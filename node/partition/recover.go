@@ -21,6 +21,7 @@ func (e *Engine) newPartition(id broker.PartitionID, entry state.Partition) *Par
 	p.mu.generation, p.mu.previousEnd, p.mu.start = entry.Generation, entry.PreviousEnd, entry.Start
 	p.mu.oldest, p.mu.groupLSN, p.mu.gaps = entry.Oldest, entry.GroupLSN, entry.Gaps
 	p.mu.archivedEnd, p.mu.chainSeq = entry.ArchivedEnd, entry.ChainSeq
+	p.mu.skippedLSN, p.mu.skippedEnd = entry.SkippedLSN, entry.SkippedEnd
 	p.mu.checkpointed = entry.Flushed
 	p.setEnd(entry.Flushed)
 	e.parts.Lock()
@@ -71,12 +72,11 @@ func (p *Partition) openFiles(entry *state.Entry) error {
 		st, err := p.e.opts.FS.Stat(p.segmentPath(s.Base))
 		switch {
 		case err == nil && st.Size() == s.Bytes:
-			s.Archived = s.Archived || s.Next <= entry.ArchivedEnd
 			p.files.sealed = append(p.files.sealed, *s)
 		case err == nil:
 			return errcode.New(errcode.Corrupt, "segment %s has %d bytes, %d were sealed: restore the file, or the node from the archive", p.segmentPath(s.Base), st.Size(), s.Bytes)
-		case errors.Is(err, iofs.ErrNotExist) && (s.Archived || s.Next <= entry.ArchivedEnd):
-			p.e.opts.Logger.Warn("local copy of an archived segment is missing, reads go to the archive", "file", p.segmentPath(s.Base))
+		case errors.Is(err, iofs.ErrNotExist) && (s.Confirmed || s.Next <= max(entry.ArchivedEnd, entry.Oldest)):
+			p.e.opts.Logger.Warn("local copy of an archived or trimmed segment is missing, nothing here needs it", "file", p.segmentPath(s.Base))
 		case errors.Is(err, iofs.ErrNotExist):
 			return errcode.New(errcode.Corrupt, "segment %s is missing and the archive does not have it: restore the file, or the node from the archive", p.segmentPath(s.Base))
 		default:
@@ -137,7 +137,10 @@ func (p *Partition) adoptNewer() error {
 	slices.Sort(bases)
 	for _, base := range bases {
 		switch {
-		case base < p.mu.checkpointed || p.isSealed(base) || p.files.active != nil && base == p.files.meta.Base:
+		case p.isSealed(base) || p.files.active != nil && base == p.files.meta.Base:
+			continue
+		case base < p.mu.checkpointed:
+			p.sweepFile(base)
 			continue
 		case p.files.active != nil:
 			return errcode.New(errcode.Corrupt, "segment file %d of %s stands behind an active one that ends at %d: restore the node from the archive", base, p.dir, p.files.active.Next())
@@ -295,7 +298,10 @@ func (p *Partition) replay(lsn uint64, appendMS int64, s frame.Section) error {
 		}
 		rest = after
 		switch {
-		case h.NextOffset() <= p.mu.next || s.Generation < p.mu.generation && h.BaseOffset >= p.mu.previousEnd:
+		case s.Generation < p.mu.generation && h.BaseOffset >= p.mu.previousEnd:
+			continue
+		case h.NextOffset() <= p.mu.next:
+			p.widen(h.BaseOffset, h.NextOffset(), appendMS)
 			continue
 		case p.mu.refused != nil:
 			p.hold(lsn) // the log may be all that has it
@@ -309,6 +315,19 @@ func (p *Partition) replay(lsn uint64, appendMS int64, s frame.Section) error {
 		p.joinTailsLocked()
 	}
 	return nil
+}
+
+// widen takes the append time of records that the active file has already into
+// its range: those that were flushed after the last checkpoint are in the file,
+// but their times are only in the log. Retention by age stands on that range.
+func (p *Partition) widen(base, next, appendMS int64) {
+	w := p.files.active
+	if w == nil || base < p.files.meta.Base || next > w.Next() || appendMS <= 0 {
+		return
+	}
+	w.Widen(appendMS, appendMS)
+	in := w.Info()
+	p.files.meta.MinAppend, p.files.meta.MaxAppend = in.MinAppend, in.MaxAppend
 }
 
 // Create begins partitions here: their base frames are durable when it

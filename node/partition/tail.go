@@ -156,6 +156,19 @@ func (t *tail) align(offset int64) {
 	}
 }
 
+// times is the range of the append times of the batches that are not flushed
+// and end at or below offset; zeros when there are none.
+func (t *tail) times(offset int64) (low, high int64) {
+	for i := t.flushed; i < t.visible && t.at(i).next <= offset; i++ {
+		ms := t.at(i).appendMS
+		if low == 0 || ms < low {
+			low = ms
+		}
+		high = max(high, ms)
+	}
+	return low, high
+}
+
 // evict drops flushed batches that end at or below the checkpointed offset,
 // oldest first, until about want bytes are free, and returns how many were.
 func (t *tail) evict(want, checkpointed int64) (freed int64) {

@@ -32,6 +32,10 @@ type Partition struct {
 	Active      *Active    `json:"active,omitempty"`
 	ChainSeq    uint64     `json:"chain_seq"`    // where to begin looking for the end of the archive's chain
 	ArchivedEnd int64      `json:"archived_end"` // end of the chain as last seen
+	// Records that were trimmed before the chain held them: until its end
+	// reaches SkippedEnd, a restore needs the log from SkippedLSN on. 0 = none.
+	SkippedLSN uint64 `json:"skipped_lsn,omitempty"`
+	SkippedEnd int64  `json:"skipped_end,omitempty"`
 }
 
 // Active describes the segment file that is being written; what it says of
@@ -47,7 +51,9 @@ type Active struct {
 type Sealed struct {
 	segment.Info
 	FirstLSN uint64 `json:"first_lsn"` // of the first commit in it
-	Archived bool   `json:"archived"`  // the chain names a verified copy
+	// Confirmed: the chain names an object with exactly these bytes, so this
+	// copy may go (I6). That the chain covers the offsets is not enough.
+	Confirmed bool `json:"confirmed"`
 }
 
 // Marks are the node's own numbers.
