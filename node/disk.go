@@ -14,16 +14,16 @@ import (
 const diskInterval = 250 * time.Millisecond
 
 // disk watches the free space of the data directory. Below the reserve,
-// produce is refused, while acks and flushing go on; below a quarter of it the
-// local state is not written either, so that what is left is for the log, and
-// acks with it. Both end by themselves when space comes back.
+// produce is refused, while acks and flushing go on; below a quarter of it
+// nothing is flushed either, so that what is left is for the log, and acks with
+// it. Both end by themselves when space comes back.
 type disk struct {
 	fs      vfs.FS
 	dir     string
 	reserve int64 // 0: 5 % of the disk, at least 1 GiB
 	free    atomic.Int64
 	limit   atomic.Int64
-	onLow   func() // called at each look that finds less than the reserve; set before run
+	onLook  func(low bool) // called at each look; low: less than the reserve is free. Set before run
 }
 
 func newDisk(fs vfs.FS, dir string, reserve int64) *disk {
@@ -57,8 +57,8 @@ func (d *disk) run(ctx context.Context) error {
 			return nil
 		case <-t.C:
 			d.look()
-			if d.onLow != nil && d.accept() != nil {
-				d.onLow()
+			if d.onLook != nil {
+				d.onLook(d.accept() != nil)
 			}
 		}
 	}
@@ -75,13 +75,16 @@ func (d *disk) room(bytes int64) error {
 	return d.above(d.limit.Load()+bytes, "no spare files are made")
 }
 
-// write says whether files and the local state may grow.
+// write says whether segment files may grow.
 func (d *disk) write() error { return d.above(d.limit.Load()/4, "flushing waits") }
 
 // accept says whether the disk lets records be taken in. Without the local state
 // nothing leaves the log, so it would only fill the disk.
 func (n *Node) accept() error {
 	if err := n.disk.accept(); err != nil {
+		if bytes := n.refused.bytes.Load(); bytes > 0 {
+			return errcode.Wrap(errcode.Storage, err, "partitions out of service keep %d bytes of the log: repair them, or delete their topics", bytes)
+		}
 		return err
 	}
 	return n.db.Err()

@@ -41,6 +41,9 @@ type Node struct {
 	uploader *upload.Uploader // nil without archive
 	shipper  *ship.Shipper    // nil without archive
 
+	refused      refused
+	unregistered func() // takes the node's own metrics back; nil = there are none
+
 	topics   atomic.Pointer[topicTable]
 	topicsMu sync.Mutex // held while topics are created, deleted and published
 
@@ -87,6 +90,9 @@ func Open(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	if err := n.openStorage(ctx); err != nil {
+		return nil, err
+	}
+	if n.unregistered, err = n.registerMetrics(); err != nil {
 		return nil, err
 	}
 	n.start()
@@ -167,7 +173,13 @@ func (n *Node) path(name string) string { return n.opts.FS.PathJoin(n.opts.Dir, 
 func (n *Node) start() {
 	var ctx context.Context
 	n.tasks, ctx = errgroup.WithContext(n.base)
-	n.disk.onLow = n.log.Reconsider
+	n.disk.onLook = func(low bool) {
+		n.countRefused()
+		if low {
+			n.log.Reconsider() // it gives spare files back
+		}
+	}
+	n.countRefused()
 	n.db.Patient()
 	n.tasks.Go(func() error { return n.disk.run(ctx) })
 	n.tasks.Go(func() error { return n.follow(ctx) })
@@ -207,6 +219,9 @@ func (n *Node) shut() error {
 		if err := n.uploader.Close(ctx); err != nil {
 			n.opts.Logger.Warn("not every segment was uploaded before the stop; it is after the next start", "error", err)
 		}
+	}
+	if n.unregistered != nil {
+		n.unregistered()
 	}
 	if n.engine != nil {
 		errs = append(errs, n.engine.Close())
@@ -305,7 +320,9 @@ func (n *Node) Readiness() broker.Readiness {
 		degrade(err)
 	}
 	for _, p := range n.engine.All() {
-		degrade(p.Refused())
+		if reason := n.refusedReason(p); reason != "" {
+			r.Degraded = append(r.Degraded, reason)
+		}
 	}
 	if n.shipper != nil {
 		if st := n.shipper.Status(); st.LastError != "" {

@@ -15,7 +15,10 @@
 //     barrier have been applied before.
 //   - A command or a snapshot that this build does not know stops the plane
 //     ([Options].OnFatal) instead of being skipped: a node that skips is a node
-//     that differs. A write that failed stops it too; a restart recovers (I5).
+//     that differs. A sync that failed stops it too; a restart recovers (I5).
+//   - A write that the disk does not take (full, read-only, out of descriptors)
+//     waits until it does. Changes are refused meanwhile ([Meta.Err]), and go on
+//     by themselves (B155).
 //   - State never shrinks by accident: a directory whose log or snapshots are
 //     damaged, or do not reach back to each other, is refused with a message
 //     unless what is left gives the whole state.

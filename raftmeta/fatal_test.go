@@ -83,50 +83,125 @@ func TestUnknownCommandStops(t *testing.T) {
 	}
 }
 
-// I5: a log write that fails stops the plane. The proposal is answered "may
-// have been applied", later ones are refused, reads go on, Close ends, and a
-// restart has everything that was answered.
+// failing makes o's disk fail with cause while the switch is on, for the calls
+// on Pebble's log that match.
+func failing(o *Options, cause error, match func(errorfs.OpKind) bool) *atomic.Bool {
+	on := new(atomic.Bool)
+	o.FS = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if on.Load() && match(op.Kind) && strings.HasSuffix(op.Path, ".log") {
+			return cause
+		}
+		return nil
+	}))
+	return on
+}
+
+// I5: a sync of the log that fails stops the plane. The proposal is answered
+// "may have been applied", later ones are refused, reads go on, Close ends, and
+// a restart has everything that was answered.
 func TestFailedSync(t *testing.T) {
 	if !inOwnProcess(t) {
 		return
 	}
-	for name, kind := range map[string]errorfs.OpKind{"sync": errorfs.OpFileSyncData, "write": errorfs.OpFileWrite} {
-		t.Run(name, func(t *testing.T) {
-			var failing atomic.Bool
-			fatals := make(chan error, 8)
+	fatals := make(chan error, 8)
+	o := testOptions(tempDir(t))
+	o.OnFatal = func(err error) { fatals <- err }
+	on := failing(&o, syscall.EIO, func(k errorfs.OpKind) bool { return k == errorfs.OpFileSync || k == errorfs.OpFileSyncData })
+	m := openReady(t, o)
+	create(t, m, "kept", 5)
+	on.Store(true)
+	_, err := m.CreateTopic(t.Context(), DefaultTopic("lost"))
+	wantCode(t, err, errcode.NotConfirmed, "may have been applied")
+	wantCode(t, <-fatals, errcode.Storage, "check the volume")
+	_, err = m.CreateTopic(t.Context(), DefaultTopic("later"))
+	wantCode(t, err, errcode.Poisoned, "input/output error")
+	wantCode(t, m.Snapshot(t.Context()), errcode.Poisoned, "until a restart")
+	if _, ok := m.Topic("kept-4"); !ok {
+		t.Error("reads ended with the failure")
+	}
+	image := killImage(t, o.Dir)
+	closeMeta(t, m)
+	m = open(t, testOptions(image)) // the process that failed keeps its lock; a restart is another process
+	for _, name := range []string{"kept-0", "kept-4"} {
+		if _, ok := m.Topic(name); !ok {
+			t.Errorf("%s was answered and is gone", name)
+		}
+	}
+	if len(fatals) != 0 {
+		t.Errorf("%d more reports", len(fatals))
+	}
+}
+
+func logWrites(k errorfs.OpKind) bool {
+	return k == errorfs.OpFileWrite || k == errorfs.OpCreate || k == errorfs.OpReuseForWrite
+}
+
+// The disk under the log is full, read-only, failing or out of descriptors for a
+// while: the change that meets it is answered "may be applied later" without
+// waiting for the caller's deadline, later ones are refused with a time to wait,
+// reads go on, and once the disk takes writes so does the plane, without a
+// restart; what waited is applied, once (B155).
+func TestFailedWriteHeals(t *testing.T) {
+	for _, cause := range []error{syscall.ENOSPC, syscall.EROFS, syscall.EIO, syscall.EMFILE} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			t.Parallel()
 			o := testOptions(tempDir(t))
-			o.OnFatal = func(err error) { fatals <- err }
-			o.FS = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if failing.Load() && (op.Kind == kind || kind == errorfs.OpFileSyncData && op.Kind == errorfs.OpFileSync) && strings.HasSuffix(op.Path, ".log") {
-					return syscall.ENOSPC
-				}
-				return nil
-			}))
+			o.OnFatal = func(err error) { t.Errorf("stopped for good: %v", err) }
+			on := failing(&o, cause, logWrites)
 			m := openReady(t, o)
 			create(t, m, "kept", 5)
-			failing.Store(true)
-			_, err := m.CreateTopic(t.Context(), DefaultTopic("lost"))
-			wantCode(t, err, errcode.NotConfirmed, "may have been applied")
-			wantCode(t, <-fatals, errcode.Storage, "check the volume")
-			_, err = m.CreateTopic(t.Context(), DefaultTopic("later"))
-			wantCode(t, err, errcode.Poisoned, "no space left on device")
-			wantCode(t, m.Snapshot(t.Context()), errcode.Poisoned, "until a restart")
+			on.Store(true)
+			_, err := m.CreateTopic(t.Context(), DefaultTopic("late"))
+			wantCode(t, err, errcode.NotConfirmed, "may be applied later")
+			_, err = m.CreateTopic(t.Context(), DefaultTopic("refused"))
+			wantCode(t, err, errcode.Storage, "takes no changes now")
+			wantCode(t, m.Err(), errcode.Storage, cause.Error())
+			wantCode(t, m.Snapshot(t.Context()), errcode.Storage, "takes no changes now")
 			if _, ok := m.Topic("kept-4"); !ok {
 				t.Error("reads ended with the failure")
 			}
-			image := killImage(t, o.Dir)
-			closeMeta(t, m)
-			o2 := testOptions(image) // the process that failed keeps its lock; a restart is another process
-			m = open(t, o2)
-			for _, name := range []string{"kept-0", "kept-4"} {
-				if _, ok := m.Topic(name); !ok {
-					t.Errorf("%s was answered and is gone", name)
+			on.Store(false)
+			for end := time.Now().Add(20 * time.Second); m.Err() != nil || m.State().NumTopics() != 6; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("it does not go on: %v, %d topics", m.Err(), m.State().NumTopics())
 				}
 			}
-			if len(fatals) != 0 {
-				t.Errorf("%d more reports", len(fatals))
+			create(t, m, "after", 2)
+			if m.DiskWaits() == 0 {
+				t.Error("no write is counted as one that waited")
 			}
+			want := exportOf(t, m)
+			closeMeta(t, m)
+			m = open(t, testOptions(o.Dir))
+			if got := exportOf(t, m); got != want {
+				t.Errorf("after a restart:\n%s\nwant\n%s", got, want)
+			}
+			closeMeta(t, m)
 		})
+	}
+}
+
+// Close on a full disk ends, and the next start has all that was answered.
+func TestCloseOnAFullDisk(t *testing.T) {
+	if !inOwnProcess(t) {
+		return
+	}
+	o := testOptions(tempDir(t))
+	on := failing(&o, syscall.ENOSPC, logWrites)
+	m := openReady(t, o)
+	create(t, m, "kept", 5)
+	on.Store(true)
+	_, err := m.CreateTopic(t.Context(), DefaultTopic("late"))
+	wantCode(t, err, errcode.NotConfirmed, "may be applied later")
+	image := killImage(t, o.Dir)
+	began := time.Now()
+	_ = m.Close() // it may say that something failed
+	if took := time.Since(began); took > drainTimeout+3*unwindTimeout {
+		t.Errorf("the close took %s", took)
+	}
+	m = open(t, testOptions(image))
+	if n := m.State().NumTopics(); n < 5 || n > 6 {
+		t.Errorf("%d topics", n)
 	}
 }
 

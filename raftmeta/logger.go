@@ -6,7 +6,6 @@ import (
 	"io"
 	"log"
 	"log/slog"
-	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/hashicorp/go-hclog"
@@ -96,7 +95,7 @@ func (l raftLogger) StandardWriter(opts *hclog.StandardLoggerOptions) io.Writer 
 type pebbleLogger struct {
 	logger *slog.Logger
 	fatal  *fatal
-	broken *atomic.Bool
+	broken *broken
 }
 
 var _ pebble.Logger = pebbleLogger{}
@@ -112,9 +111,15 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 // Fatalf never returns, as Pebble expects: a commit whose fsync failed would
 // be reported as done, a failed manifest would be built upon.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.broken.Store(true)
-	l.fatal.trip(errcode.New(errcode.Storage, "the metadata log failed on disk; check the volume (space, errors) and restart: "+format, args...))
+	l.fail(fmt.Errorf(format, args...))
 	l.fatal.park()
+}
+
+// fail stops the plane over a disk that failed for good, or at a moment when
+// nobody waits for it.
+func (l pebbleLogger) fail(cause error) {
+	l.broken.mark()
+	l.fatal.trip(errcode.New(errcode.Storage, "the metadata log failed on disk; check the volume (space, errors) and restart: %w", cause))
 }
 
 // listener reports damage in files at once, also when a compaction finds it.

@@ -62,6 +62,7 @@ func Open(ctx context.Context, o Options) (_ *Meta, err error) {
 	if err := m.start(ctx); err != nil {
 		return nil, err
 	}
+	m.plane.store.disk.Patient() // not before: a start says what is wrong and ends
 	m.running.Go(func() { m.runSnapshotter(background) })
 	return m, nil
 }
@@ -182,6 +183,7 @@ func (m *Meta) Close() error {
 	m.closeOnce.Do(func() {
 		close(m.closing)
 		m.drain(drainTimeout)
+		m.plane.store.disk.Hasten() // what still waits for the disk now is not answered any more
 		m.stop()
 		m.metrics.unregister()
 		m.closeErr = m.plane.close(m.fatal)
@@ -214,8 +216,18 @@ func (m *Meta) drain(limit time.Duration) {
 // Addr returns the address Raft listens on.
 func (m *Meta) Addr() string { return string(m.plane.transport.LocalAddr()) }
 
-// Err returns what stopped the plane, nil while it runs.
-func (m *Meta) Err() error { return m.fatal.err() }
+// Err returns why the plane takes no changes now, nil while it does: what
+// stopped it until a restart, or, with errcode.Storage and a time to wait, what
+// the disk does not take at the moment. It does not block.
+func (m *Meta) Err() error {
+	if err := m.fatal.err(); err != nil {
+		return err
+	}
+	return m.plane.store.disk.Err()
+}
+
+// DiskWaits returns how many writes of the log had to wait for the disk so far.
+func (m *Meta) DiskWaits() uint64 { return m.plane.store.disk.Waits() }
 
 // State returns the metadata as last applied. It takes no lock and never blocks.
 func (m *Meta) State() *State { return m.fsm.published.Load().state }

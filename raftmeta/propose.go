@@ -41,15 +41,30 @@ func (m *Meta) propose(ctx context.Context, c command) (result any, err error) {
 		}
 		done <- future.Response().(outcome)
 	}()
-	select {
-	case out := <-done:
-		return out.result, out.err
-	case <-m.fatal.tripped:
-		return nil, errcode.New(errcode.NotConfirmed, "%s may have been applied: the metadata plane stopped: %w", c.op(), m.fatal.err())
-	case <-ctx.Done():
-		return nil, errcode.New(errcode.NotConfirmed, "%s may have been applied: the wait ended before the answer; read the state before trying again: %w", c.op(), ctx.Err())
+	look := time.NewTicker(diskLook)
+	defer look.Stop()
+	for waited := 0; ; {
+		select {
+		case out := <-done:
+			return out.result, out.err
+		case <-m.fatal.tripped:
+			return nil, errcode.New(errcode.NotConfirmed, "%s may have been applied: the metadata plane stopped: %w", c.op(), m.fatal.err())
+		case <-ctx.Done():
+			return nil, errcode.New(errcode.NotConfirmed, "%s may have been applied: the wait ended before the answer; read the state before trying again: %w", c.op(), ctx.Err())
+		case <-look.C:
+			err := m.plane.store.disk.Err()
+			if waited++; err == nil {
+				waited = 0
+			}
+			if waited > 1 { // the disk may need hours: the caller is told why
+				return nil, errcode.New(errcode.NotConfirmed, "%s may be applied later: %w", c.op(), err)
+			}
+		}
 	}
 }
+
+// diskLook is how often a proposal that waits looks whether the disk is why.
+const diskLook = 500 * time.Millisecond
 
 // await puts any other request to Raft and waits for it, the end of ctx or the
 // end of the plane. A request that is left behind keeps its place and ends at
@@ -77,6 +92,9 @@ func (m *Meta) await(ctx context.Context, request func() error) error {
 func (m *Meta) enter(ctx context.Context) error {
 	if err := m.fatal.refusal(); err != nil {
 		return err
+	}
+	if err := m.plane.store.disk.Err(); err != nil {
+		return errcode.Wrap(errcode.Storage, err, "metadata takes no changes now")
 	}
 	if err := ctx.Err(); err != nil {
 		return errcode.New(errcode.Canceled, "not applied: the caller's wait had ended before: %w", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/internal/steady"
 )
 
 // store is Raft's LogStore and StableStore on one Pebble.
@@ -23,13 +25,15 @@ import (
 //	'm' | key                marks of this package: what the directory is
 //
 // Every write is one batch that is fsynced before it returns: Raft answers a
-// proposal on the strength of it (I1). Writes come from Raft's main goroutine
+// proposal on the strength of it (I1). A write that the disk does not take waits
+// for it; Raft stands still meanwhile. Writes come from Raft's main goroutine
 // and, prefix deletion only, from its snapshot goroutine; reads from any.
 type store struct {
 	db     *pebble.DB
 	lock   *pebble.Lock
 	fatal  *fatal
-	broken *atomic.Bool // Pebble called its fatal hook
+	disk   *steady.FS // what Pebble writes through: it waits for a disk that takes nothing
+	broken *broken
 
 	// The log is contiguous from first to last; 0 and 0 when it is empty. They
 	// move after the batch that moves them is durable.
@@ -64,10 +68,11 @@ func openStore(fs vfs.FS, dir string, mustExist bool, f *fatal, logger *slog.Log
 	if err != nil {
 		return nil, err
 	}
-	log := pebbleLogger{logger: logger.With("component", "pebble"), fatal: f, broken: new(atomic.Bool)}
+	log := pebbleLogger{logger: logger.With("component", "pebble"), fatal: f, broken: newBroken()}
+	disk := steady.New(fs, "the metadata log in "+dir, logger, log.fail)
 	options := func() *pebble.Options {
 		return &pebble.Options{
-			FS:                 fs,
+			FS:                 disk,
 			Lock:               lock,
 			FormatMajorVersion: pebble.FormatWALSyncChunks, // its log says what was synced: see checkPebble
 			ErrorIfNotExists:   mustExist,
@@ -93,7 +98,7 @@ func openStore(fs vfs.FS, dir string, mustExist bool, f *fatal, logger *slog.Log
 	case err != nil:
 		return nil, errcode.Wrap(errcode.Storage, err, "open the metadata log in %s", dir)
 	}
-	s := &store{db: db, lock: lock, fatal: f, broken: log.broken}
+	s := &store{db: db, lock: lock, fatal: f, disk: disk, broken: log.broken}
 	if err := s.findBounds(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -124,14 +129,43 @@ func (s *store) findBounds() (err error) {
 	return errcode.Wrap(errcode.Storage, it.Error(), "read the metadata log")
 }
 
-// close releases Pebble. After its fatal hook was called Pebble cannot be
-// closed in order, and whoever is parked inside may hold its locks: it is left
-// alone, with its directory lock, until the process ends.
+// close releases Pebble. Once it is broken it cannot be closed in order, and
+// whoever is parked inside may hold its locks: it is left alone, with its
+// directory lock, until the process ends.
 func (s *store) close() error {
-	if s.broken.Load() {
+	s.disk.Hasten()
+	if s.broken.is() {
 		return nil
 	}
-	return errors.Join(s.db.Close(), s.lock.Close())
+	// On a goroutine of its own: it may break now, and then does not return.
+	done := make(chan error, 1)
+	go func() { done <- errors.Join(s.db.Close(), s.lock.Close()) }()
+	select {
+	case err := <-done:
+		return err
+	case <-s.broken.ch:
+		return nil
+	}
+}
+
+// broken says that Pebble called its fatal hook, or that the disk failed when
+// nobody could wait for it.
+type broken struct {
+	once sync.Once
+	ch   chan struct{} // closed by the first mark
+}
+
+func newBroken() *broken { return &broken{ch: make(chan struct{})} }
+
+func (b *broken) mark() { b.once.Do(func() { close(b.ch) }) }
+
+func (b *broken) is() bool {
+	select {
+	case <-b.ch:
+		return true
+	default:
+		return false
+	}
 }
 
 // FirstIndex implements raft.LogStore.

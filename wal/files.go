@@ -161,6 +161,22 @@ func (l *Log) Hold(reader string, next uint64) {
 	}
 }
 
+// BytesFrom returns the size of the files that hold frames from lsn on: what a
+// reader that needs lsn keeps from being recycled.
+func (l *Log) BytesFrom(lsn uint64) int64 {
+	l.files.mu.Lock()
+	defer l.files.mu.Unlock()
+	n := int64(0)
+	for i := len(l.files.mu.list) - 1; i >= 0; i-- {
+		f := l.files.mu.list[i]
+		n += f.size.Load()
+		if f.first <= lsn {
+			break
+		}
+	}
+	return n
+}
+
 // pin pins the file that holds lsn and returns it with the first LSN of its
 // successor (math.MaxUint64 = none yet). The caller must call unpin.
 func (s *fileSet) pin(lsn uint64) (*logFile, uint64, error) {

@@ -77,7 +77,7 @@ func TestEveryReadinessReasonIsExplained(t *testing.T) {
 		"n.disk.accept":      "are kept in reserve",
 		"n.db.Err":           "cannot be written, it waits for the disk",
 		"n.meta.Err":         "the metadata log failed on disk",
-		"p.Refused":          "is out of service",
+		"n.refusedReason":    "is out of service",
 		"n.shipper.Status":   "archive: ",
 		"n.uploader.Trouble": "segments of … partitions wait, the last upload of one failed",
 	}

@@ -39,10 +39,12 @@ func (e *Engine) runCheckpoints(ctx context.Context) {
 		if n%every == 0 {
 			e.SealOld()
 		}
-		if e.dirty.empty() {
+		// Without the partition that left, the log may need less.
+		if left := e.left.Swap(false); e.dirty.empty() && !left {
 			continue
 		}
 		if err := e.Checkpoint(ctx); err != nil && ctx.Err() == nil {
+			e.left.Store(true)
 			e.metrics.checkpointErrors.Inc()
 			e.opts.Logger.Error("checkpoint failed, the log keeps what it needs", "error", err)
 		}
@@ -125,9 +127,6 @@ func (e *Engine) Checkpoint(ctx context.Context) error {
 	defer e.checkpoints.Unlock()
 	if e.closed {
 		return errcode.New(errcode.Closed, "the partitions are closed")
-	}
-	if err := e.opts.DiskOK(); err != nil {
-		return err
 	}
 	// Whatever has an LSN below this is in a tail or group that is looked at
 	// below; what gets a higher one stays behind the low-water mark.

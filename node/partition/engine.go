@@ -29,8 +29,9 @@ type Engine struct {
 
 	memory  atomic.Int64 // that all tails hold, but for their first chunks
 	shipped atomic.Uint64
-	dirty   set // changed since their last checkpoint
-	tails   set // with a tail that the local state does not cover
+	dirty   set         // changed since their last checkpoint
+	left    atomic.Bool // a partition that may have held the log was dropped since the last checkpoint
+	tails   set         // with a tail that the local state does not cover
 	flushes *queue
 	decoded *decodedCache
 	handles *handles

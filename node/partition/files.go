@@ -109,6 +109,7 @@ func (e *Engine) forget(p *Partition) {
 	e.memory.Add(-p.mu.tail.close())
 	p.mu.inTails = false
 	e.tails.remove(p)
+	e.left.Store(true)
 	e.dirty.remove(p)
 	p.wakeLocked() // readers that follow find the partition refused
 }

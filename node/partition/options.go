@@ -84,8 +84,9 @@ type Options struct {
 	CheckpointInterval time.Duration
 	OpenFiles          int // sealed segment files kept open
 
-	// DiskOK says why nothing may be written to files or the local state now;
-	// nil error means go on. It does not block. nil = always go on.
+	// DiskOK says why nothing may be written to segment files now; nil error
+	// means go on. It does not block. nil = always go on. The local state is
+	// written nevertheless: it is small, and lets the log give files back.
 	DiskOK func() error
 	// OnVisible is called without locks after the high watermark of p rose;
 	// calls for one partition may arrive out of order, the highest counts.

@@ -184,6 +184,14 @@ func (p *Partition) neededLocked(covered int64) (lsn uint64, ok bool) {
 	return lsn, ok
 }
 
+// NeededFrom is the lowest LSN that a restart needs of p; ok is false when local
+// state and files hold everything.
+func (p *Partition) NeededFrom() (lsn uint64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.neededLocked(p.mu.checkpointed)
+}
+
 // SetArchived records what the archive's chain holds: its end and where to
 // begin looking for it. It confirms no local copy. It becomes durable with the
 // next checkpoint; until then a restart only asks the chain again.
