@@ -3,7 +3,6 @@ package cold
 import (
 	"context"
 
-	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
 
@@ -17,15 +16,15 @@ type ahead struct {
 	cache  *Cache
 	seg    manifest.Segment
 	key    string
-	window int                // chunks
-	held   map[uint32]*flight // requested and not passed yet; nil: on disk
-	cur    *flight            // the reader is in it; nil: in none
-	at     uint32             // number of cur
-	then   *ahead             // of the segment that follows; nil: not known
+	window int             // chunks
+	held   map[uint32]hold // requested and not passed yet
+	cur    *flight         // the reader is in it; nil: in none
+	at     uint32          // number of cur
+	then   *ahead          // of the segment that follows; nil: not known
 }
 
 func newAhead(c *Cache, seg manifest.Segment, key string) *ahead {
-	return &ahead{cache: c, seg: seg, key: key, window: 1, held: make(map[uint32]*flight)}
+	return &ahead{cache: c, seg: seg, key: key, window: 1, held: make(map[uint32]hold)}
 }
 
 func (a *ahead) source() source { return source{&a.seg, a.key} }
@@ -39,7 +38,7 @@ func (a *ahead) chunk(ctx context.Context, n uint32) (*flight, error) {
 	if err := a.fill(n, a.window); err != nil {
 		return nil, err
 	}
-	f := a.held[n]
+	f := a.held[n].f
 	if f == nil {
 		var err error
 		if f, err = a.kept(n); err != nil {
@@ -56,28 +55,35 @@ func (a *ahead) chunk(ctx context.Context, n uint32) (*flight, error) {
 	return f, nil
 }
 
-// kept returns a chunk that was on disk when it was requested. One that was
-// evicted since or does not verify is a miss after all.
+// kept returns a chunk that was on disk when it was requested. One whose file is
+// damaged is a miss after all.
 func (a *ahead) kept(n uint32) (*flight, error) {
 	c, id := a.cache, idOf(a.key, n)
 	f := c.disk.get(id, &c.blocks)
+	a.drop(n)
 	if f != nil && len(f.data) == a.source().length(n) {
 		c.metrics.hits.Inc()
-		a.held[n] = f
+		a.held[n] = hold{f: f}
 		return f, nil
 	}
 	if f != nil {
 		f.release()
 		c.disk.drop(id)
 	}
-	flights, err := c.request(a.source(), n, n+1)
+	holds, err := c.request(a.source(), n, n+1)
 	if err != nil {
 		return nil, err
 	}
-	if f = flights[0]; f == nil {
-		return nil, errcode.New(errcode.Overloaded, "chunk %d of %s came back and went again: the cache is too small for its readers", n, a.key)
+	if h := holds[0]; h.f != nil {
+		a.held[n] = h
+		return h.f, nil
 	}
-	a.held[n] = f
+	// It came back meanwhile. No reader waits for the cache to make up its mind.
+	c.unhold(holds[0])
+	if f, err = c.direct(a.source(), int64(n)*ChunkSize, a.source().length(n)); err != nil {
+		return nil, err
+	}
+	a.held[n] = hold{f: f}
 	return f, nil
 }
 
@@ -125,13 +131,15 @@ func (a *ahead) fill(n uint32, window int) error {
 		}
 	}
 	if have == n || have < to && !full {
-		flights, err := c.request(a.source(), have, to)
+		holds, err := c.request(a.source(), have, to)
 		if err != nil {
 			return err
 		}
-		for i, f := range flights {
-			a.held[have+uint32(i)] = f
-			c.ahead.Add(ChunkSize)
+		for i, h := range holds {
+			if h.counted = h.f != nil; h.counted { // on disk it takes no memory
+				c.ahead.Add(ChunkSize)
+			}
+			a.held[have+uint32(i)] = h
 		}
 	}
 	rest := int(n) + window - int(end)
@@ -148,14 +156,9 @@ func (a *ahead) fill(n uint32, window int) error {
 
 // drop gives chunk n of the window back.
 func (a *ahead) drop(n uint32) {
-	f, ok := a.held[n]
-	if !ok {
-		return
-	}
-	a.cache.ahead.Add(-ChunkSize)
-	delete(a.held, n)
-	if f != nil {
-		f.release()
+	if h, ok := a.held[n]; ok {
+		delete(a.held, n)
+		a.cache.unhold(h)
 	}
 }
 

@@ -129,25 +129,31 @@ func (b *Batches) Close() {
 }
 
 // batch reads and verifies one batch. When the chunks give a bad one they are
-// thrown away and its bytes are fetched again, once and past the cache: they
-// may have been damaged on their way. The caller releases the flight that holds
-// the batch's memory; nil: it is in *join or nobody else's.
+// thrown away. If they were on disk, where they may have gone bad, they are
+// downloaded; else the batch's bytes are fetched again, once and past the cache:
+// they may have been damaged on their way. The caller releases the flight that
+// holds the batch's memory; nil: it is in *join or nobody else's.
 func (b *Batches) batch(ctx context.Context, e segment.Entry, join *[]byte) ([]byte, segment.BatchHeader, *flight, error) {
-	raw, f, err := b.bytes(ctx, e, join)
-	if err != nil {
-		return nil, segment.BatchHeader{}, nil, err
+	for again := false; ; again = true {
+		raw, f, kept, err := b.bytes(ctx, e, join)
+		if err != nil {
+			return nil, segment.BatchHeader{}, nil, err
+		}
+		h, err := b.verify(raw, e)
+		if err == nil {
+			return raw, h, f, nil
+		}
+		if f != nil {
+			f.release()
+		}
+		b.ahead.cache.metrics.corrupt.Inc()
+		b.forget(e)
+		if kept && !again {
+			continue
+		}
+		raw, h, err = b.direct(ctx, e)
+		return raw, h, nil, err
 	}
-	h, err := b.verify(raw, e)
-	if err == nil {
-		return raw, h, f, nil
-	}
-	if f != nil {
-		f.release()
-	}
-	b.ahead.cache.metrics.corrupt.Inc()
-	b.forget(e)
-	raw, h, err = b.direct(ctx, e)
-	return raw, h, nil, err
 }
 
 // direct reads and verifies a batch past the cache.
@@ -192,18 +198,19 @@ func (b *Batches) verify(raw []byte, e segment.Entry) (segment.BatchHeader, erro
 }
 
 // bytes returns the bytes of an index entry: a part of a chunk, with a hold on
-// it, or joined from several in *join, which is grown as needed. Ranges are half
-// open: a batch that ends at a chunk's border does not touch the next chunk.
-func (b *Batches) bytes(ctx context.Context, e segment.Entry, join *[]byte) ([]byte, *flight, error) {
+// it, or joined from several in *join, which is grown as needed; kept says that
+// some were on disk. Ranges are half open: a batch that ends at a chunk's border
+// does not touch the next chunk.
+func (b *Batches) bytes(ctx context.Context, e segment.Entry, join *[]byte) (raw []byte, f *flight, kept bool, err error) {
 	first, last := uint32(e.Position/ChunkSize), uint32((e.End()-1)/ChunkSize)
 	if first == last {
 		f, err := b.ahead.chunk(ctx, first)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, false, err
 		}
 		f.refs.Add(1)
 		at := e.Position - int64(first)*ChunkSize
-		return f.data[at : at+int64(e.Size) : at+int64(e.Size)], f, nil
+		return f.data[at : at+int64(e.Size) : at+int64(e.Size)], f, f.kept, nil
 	}
 	if cap(*join) < e.Size {
 		*join = make([]byte, 0, e.Size)
@@ -212,13 +219,14 @@ func (b *Batches) bytes(ctx context.Context, e segment.Entry, join *[]byte) ([]b
 	for n := first; n <= last; n++ {
 		f, err := b.ahead.chunk(ctx, n)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, false, err
 		}
 		from := max(0, e.Position-int64(n)*ChunkSize)
 		to := min(int64(len(f.data)), e.End()-int64(n)*ChunkSize)
 		out = append(out, f.data[from:to]...)
+		kept = kept || f.kept
 	}
-	return out, nil, nil
+	return out, nil, kept, nil
 }
 
 // forget drops the chunks under a batch, in this scan and in the cache.

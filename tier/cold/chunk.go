@@ -14,9 +14,9 @@ import (
 const ChunkSize = 1 << 20
 
 const (
-	chunkHeader = 64
-	chunkMagic  = "TMCHK\x00\x00\x01"
-	chunkExt    = ".chunk"
+	chunkTrailer = 32
+	chunkMagic   = "TMCHK\x00\x00\x02"
+	chunkExt     = ".chunk"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -59,49 +59,38 @@ func parseFile(name string) (id chunkID, ok bool) {
 // chunksIn is how many chunks size bytes are.
 func chunksIn(size int64) int { return int((size + ChunkSize - 1) / ChunkSize) }
 
-// fileHeader stands before the data of a chunk file.
-type fileHeader struct {
+// fileTrailer stands behind the data of a chunk file, so that the data lie in it
+// as pages do in memory.
+type fileTrailer struct {
 	first chunkID
-	size  int64          // of the data, at most maxGet chunks
-	sums  [maxGet]uint32 // CRC-32C of each chunk
+	size  int64 // of the data, at most maxGet chunks
 }
 
-func (h *fileHeader) encode() [chunkHeader]byte {
-	var b [chunkHeader]byte
+func (h *fileTrailer) encode() [chunkTrailer]byte {
+	var b [chunkTrailer]byte
 	copy(b[:], chunkMagic)
 	copy(b[8:], h.first.object[:])
 	binary.BigEndian.PutUint32(b[20:], h.first.n)
 	binary.BigEndian.PutUint32(b[24:], uint32(h.size))
-	for i, sum := range h.sums {
-		binary.BigEndian.PutUint32(b[28+4*i:], sum)
-	}
-	binary.BigEndian.PutUint32(b[60:], crc32.Checksum(b[:60], castagnoli))
+	binary.BigEndian.PutUint32(b[28:], crc32.Checksum(b[:28], castagnoli))
 	return b
 }
 
-// parseHeader checks the header of the file that begins with chunk first and
-// has size bytes of data. The data have to be checked with its sums.
-func parseHeader(b []byte, first chunkID, size int64) (fileHeader, error) {
-	if len(b) != chunkHeader || string(b[:8]) != chunkMagic {
-		return fileHeader{}, errcode.New(errcode.Corrupt, "chunk file %s begins with %d bytes that are not its header", first.file(), len(b))
+// parseTrailer checks the trailer of the file that begins with chunk first and
+// has size bytes of data. What the data are worth their batches say.
+func parseTrailer(b []byte, first chunkID, size int64) error {
+	if len(b) != chunkTrailer || string(b[:8]) != chunkMagic {
+		return errcode.New(errcode.Corrupt, "chunk file %s ends with %d bytes that are not its trailer", first.file(), len(b))
 	}
-	if want, got := binary.BigEndian.Uint32(b[60:]), crc32.Checksum(b[:60], castagnoli); want != got {
-		return fileHeader{}, errcode.New(errcode.Corrupt, "chunk file %s: header crc32c want %08x, got %08x", first.file(), want, got)
+	if want, got := binary.BigEndian.Uint32(b[28:]), crc32.Checksum(b[:28], castagnoli); want != got {
+		return errcode.New(errcode.Corrupt, "chunk file %s: trailer crc32c want %08x, got %08x", first.file(), want, got)
 	}
-	h := fileHeader{first: chunkID{[12]byte(b[8:20]), binary.BigEndian.Uint32(b[20:])}, size: int64(binary.BigEndian.Uint32(b[24:]))}
-	for i := range h.sums {
-		h.sums[i] = binary.BigEndian.Uint32(b[28+4*i:])
-		if h.sums[i] != 0 && i >= chunksIn(h.size) {
-			return fileHeader{}, errcode.New(errcode.Corrupt, "chunk file %s: its header has a sum for a chunk that is not there", first.file())
-		}
-	}
+	t := fileTrailer{chunkID{[12]byte(b[8:20]), binary.BigEndian.Uint32(b[20:])}, int64(binary.BigEndian.Uint32(b[24:]))}
 	switch {
-	case [16]byte(b[44:60]) != [16]byte{}:
-		return fileHeader{}, errcode.New(errcode.Corrupt, "chunk file %s: reserved bytes of its header are not zero", first.file())
-	case h.first != first:
-		return fileHeader{}, errcode.New(errcode.Corrupt, "chunk file %s holds other chunks, from %s on", first.file(), h.first.file())
-	case h.size != size || size <= 0 || size > maxGet*ChunkSize:
-		return fileHeader{}, errcode.New(errcode.Corrupt, "chunk file %s has %d bytes of data, its header says %d", first.file(), size, h.size)
+	case t.first != first:
+		return errcode.New(errcode.Corrupt, "chunk file %s holds other chunks, from %s on", first.file(), t.first.file())
+	case t.size != size || size <= 0 || size > maxGet*ChunkSize:
+		return errcode.New(errcode.Corrupt, "chunk file %s has %d bytes of data, its trailer says %d", first.file(), size, t.size)
 	}
-	return h, nil
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"slices"
 	"sync"
@@ -216,16 +215,17 @@ func TestBadAnswers(t *testing.T) {
 // A chunk file that is damaged, cut, empty or another one's is a miss.
 func TestBadChunkFilesAreMisses(t *testing.T) {
 	for name, damage := range map[string]func(b []byte) []byte{
-		"flipped data":   func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
-		"flipped header": func(b []byte) []byte { b[9] ^= 1; return b },
-		"cut":            func(b []byte) []byte { return b[:len(b)/2] },
-		"empty":          func(b []byte) []byte { return nil },
-		"too long":       func(b []byte) []byte { return append(b, make([]byte, 2*ChunkSize)...) },
+		"flipped data":    func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
+		"flipped trailer": func(b []byte) []byte { b[len(b)-1] ^= 1; return b },
+		"zeros":           func(b []byte) []byte { clear(b[1000 : len(b)-chunkTrailer]); return b },
+		"no trailer":      func(b []byte) []byte { clear(b[len(b)-chunkTrailer:]); return b },
+		"cut":             func(b []byte) []byte { return b[:len(b)/2] },
+		"empty":           func(b []byte) []byte { return nil },
+		"too long":        func(b []byte) []byte { return append(b, make([]byte, 2*ChunkSize)...) },
 		"shorter chunk": func(b []byte) []byte {
-			id := chunkID{[12]byte(b[8:20]), 0}
-			h := fileHeader{first: id, size: 36, sums: [maxGet]uint32{crc32.Checksum(b[64:100], castagnoli)}}
-			raw := h.encode()
-			return append(raw[:], b[64:100]...)
+			tr := fileTrailer{first: chunkID{[12]byte(b[len(b)-chunkTrailer+8:]), 0}, size: 36}
+			raw := tr.encode()
+			return append(b[:36], raw[:]...)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,7 +279,7 @@ func rewrite(t *testing.T, fs vfs.FS, path string, change func([]byte) []byte) {
 // first.
 func TestEviction(t *testing.T) {
 	fs, st := vfs.NewMem(), newStore()
-	c := open(t, fs, st, func(c *Config) { c.MaxBytes = 3 * (ChunkSize + chunkHeader) })
+	c := open(t, fs, st, func(c *Config) { c.MaxBytes = 3 * (ChunkSize + chunkTrailer) })
 	var keys []string
 	for i := range int64(5) {
 		seg, _ := archived(t, st, 100*i, ChunkSize-200)
@@ -327,8 +327,8 @@ func TestOpenScansDirectory(t *testing.T) {
 		}
 		_ = f.Close()
 	}
-	c = open(t, fs, st, func(c *Config) { c.MaxBytes = 2 * (ChunkSize + chunkHeader) })
-	if n, bytes := c.Usage(); n > 3 || bytes > 2*(ChunkSize+chunkHeader) {
+	c = open(t, fs, st, func(c *Config) { c.MaxBytes = 2 * (ChunkSize + chunkTrailer) })
+	if n, bytes := c.Usage(); n > 3 || bytes > 2*(ChunkSize+chunkTrailer) {
 		t.Errorf("%d chunks, %d bytes", n, bytes)
 	}
 	names, err := fs.List("cache")
@@ -394,20 +394,20 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// The decoder takes whatever begins a chunk file and believes none of it; what it
+// The decoder takes whatever ends a chunk file and believes none of it; what it
 // accepts is what the encoder writes.
 func FuzzChunk(f *testing.F) {
 	id := idOf("k", 3)
-	h := fileHeader{first: id, size: ChunkSize + 5, sums: [maxGet]uint32{1, 2}}
+	h := fileTrailer{first: id, size: ChunkSize + 5}
 	raw := h.encode()
 	f.Add(raw[:], int64(ChunkSize+5))
 	f.Add([]byte(chunkMagic), int64(0))
 	f.Fuzz(func(t *testing.T, b []byte, size int64) {
-		h, err := parseHeader(b, id, size)
-		if err != nil {
+		if err := parseTrailer(b, id, size); err != nil {
 			return
 		}
-		if back := h.encode(); string(back[:]) != string(b) || h.size != size || chunksIn(size) > maxGet {
+		h := fileTrailer{first: id, size: size}
+		if back := h.encode(); string(back[:]) != string(b) || chunksIn(size) > maxGet {
 			t.Fatalf("accepted a file that the encoder does not write")
 		}
 	})

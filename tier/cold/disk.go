@@ -2,8 +2,9 @@ package cold
 
 import (
 	"container/list"
-	"hash/crc32"
+	"errors"
 	"io"
+	iofs "io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -24,24 +25,28 @@ type disk struct {
 		sync.Mutex
 		chunks map[chunkID]*list.Element // of *slot, for each chunk in the file
 		order  *list.List                // the one used last is in front
-		bytes  int64                     // of slots and of what is being written
+		bytes  int64                     // of slots, strays and of what is being written
 		busy   map[chunkID]struct{}      // first chunk of files that are being written
+		strays map[chunkID]int64         // files that could not be removed, by first chunk: bytes
+		heat   heat
 	}
 }
 
 // slot is one chunk file.
 type slot struct {
-	first chunkID
-	size  int64 // of the file
-	pins  int   // readers in the file
+	first   chunkID
+	size    int64 // of the file
+	pins    int   // readers in the file or on their way to it
+	checked bool  // the trailer was found good
 }
 
-func (s *slot) chunks() int { return chunksIn(s.size - chunkHeader) }
+func (s *slot) chunks() int { return chunksIn(s.size - chunkTrailer) }
 
 // openDisk takes over what is in dir. Contents are checked when they are read.
 func openDisk(fs vfs.FS, dir string, limit int64) (*disk, error) {
 	d := &disk{fs: fs, dir: dir, max: limit}
 	d.mu.chunks, d.mu.order, d.mu.busy = make(map[chunkID]*list.Element), list.New(), make(map[chunkID]struct{})
+	d.mu.strays, d.mu.heat = make(map[chunkID]int64), newHeat(limit)
 	if err := fs.MkdirAll(dir, 0o755); err != nil {
 		return nil, errcode.Wrap(errcode.Storage, err, "create cache directory %s", dir)
 	}
@@ -63,8 +68,12 @@ func openDisk(fs vfs.FS, dir string, limit int64) (*disk, error) {
 		if err != nil {
 			continue // it is a miss
 		}
-		if size := st.Size() - chunkHeader; size <= 0 || size > maxGet*ChunkSize {
-			_ = fs.Remove(fs.PathJoin(dir, name)) // cut or damaged; harmless when it stays
+		if size := st.Size() - chunkTrailer; size <= 0 || size > maxGet*ChunkSize {
+			// Cut or damaged. It counts until it is gone.
+			if fs.Remove(fs.PathJoin(dir, name)) != nil {
+				d.mu.strays[first] = st.Size()
+				d.mu.bytes += st.Size()
+			}
 			continue
 		}
 		all = append(all, found{slot{first: first, size: st.Size()}, st.ModTime()})
@@ -76,7 +85,7 @@ func openDisk(fs vfs.FS, dir string, limit int64) (*disk, error) {
 		d.mu.bytes += all[i].size
 		d.list(&all[i].slot)
 	}
-	d.room(0)
+	d.room(0, hottest)
 	return d, nil
 }
 
@@ -88,6 +97,26 @@ func (d *disk) list(s *slot) {
 	}
 }
 
+// pin keeps the file of a chunk from being evicted until unpin; nil when the
+// chunk is not there.
+func (d *disk) pin(id chunkID) *slot {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, ok := d.mu.chunks[id]
+	if !ok {
+		return nil
+	}
+	s := e.Value.(*slot)
+	s.pins++
+	return s
+}
+
+func (d *disk) unpin(s *slot) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.pins--
+}
+
 func (d *disk) has(id chunkID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -97,7 +126,7 @@ func (d *disk) has(id chunkID) bool {
 
 // get reads a chunk into a block of mem and returns it as a flight that has
 // landed, which the caller releases; nil when the chunk is not there. A file that
-// does not verify is removed.
+// is not what its name says is removed. The content is for the reader to verify.
 func (d *disk) get(id chunkID, mem *blocks) *flight {
 	d.mu.Lock()
 	e, ok := d.mu.chunks[id]
@@ -107,12 +136,15 @@ func (d *disk) get(id chunkID, mem *blocks) *flight {
 	}
 	s := e.Value.(*slot)
 	s.pins++
+	checked := s.checked
 	d.mu.order.MoveToFront(e)
+	d.mu.heat.touch(id)
 	d.mu.Unlock()
-	f, err := d.read(s, int(id.n-s.first.n), mem)
+	f, err := d.read(s, int(id.n-s.first.n), checked, mem)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s.pins--
+	s.checked = err == nil
 	if err != nil && d.mu.chunks[id] == e {
 		d.remove(e)
 	}
@@ -120,31 +152,29 @@ func (d *disk) get(id chunkID, mem *blocks) *flight {
 }
 
 // read reads the i-th chunk of a file.
-func (d *disk) read(s *slot, i int, mem *blocks) (*flight, error) {
+func (d *disk) read(s *slot, i int, checked bool, mem *blocks) (*flight, error) {
 	f, err := d.fs.Open(d.fs.PathJoin(d.dir, s.first.file()))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	var buf [chunkHeader]byte
-	if err := readFull(f, buf[:], 0); err != nil {
-		return nil, err
-	}
-	h, err := parseHeader(buf[:], s.first, s.size-chunkHeader)
-	if err != nil {
-		return nil, err
+	size := s.size - chunkTrailer
+	if !checked {
+		var buf [chunkTrailer]byte
+		if err := readFull(f, buf[:], size); err != nil {
+			return nil, err
+		}
+		if err := parseTrailer(buf[:], s.first, size); err != nil {
+			return nil, err
+		}
 	}
 	at := int64(i) * ChunkSize
-	b := mem.get(int(min(ChunkSize, h.size-at)))
-	if err := readFull(f, b.buf, chunkHeader+at); err != nil {
+	b := mem.get(int(min(ChunkSize, size-at)))
+	if err := readFull(f, b.buf, at); err != nil {
 		b.release()
 		return nil, err
 	}
-	if got := crc32.Checksum(b.buf, castagnoli); got != h.sums[i] {
-		b.release()
-		return nil, errcode.New(errcode.Corrupt, "chunk file %s: chunk %d: crc32c want %08x, got %08x", s.first.file(), i, h.sums[i], got)
-	}
-	out := &flight{done: landed, data: b.buf, block: b}
+	out := &flight{done: landed, data: b.buf, block: b, kept: true}
 	out.refs.Store(1)
 	return out, nil
 }
@@ -164,7 +194,7 @@ func readFull(f vfs.File, p []byte, pos int64) error {
 // put writes adjacent chunks, which begin with first, to a file and lists it. It
 // may run for several files at once.
 func (d *disk) put(first chunkID, chunks []*flight) error {
-	s := &slot{first: first, size: chunkHeader}
+	s := &slot{first: first, size: chunkTrailer, checked: true}
 	for _, f := range chunks {
 		s.size += int64(len(f.data))
 	}
@@ -172,17 +202,14 @@ func (d *disk) put(first chunkID, chunks []*flight) error {
 		return err
 	}
 	// Written where it stays: nobody opens a file that is not listed. Nothing is
-	// synced: what a crash tears does not verify.
+	// synced: what a crash tears has no trailer, or batches that do not verify.
 	path := d.fs.PathJoin(d.dir, first.file())
 	err := d.write(path, s, chunks)
-	if err != nil {
-		_ = d.fs.Remove(path) // left behind, it is found by the next start and does not verify
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.mu.busy, first)
 	if err != nil {
-		d.mu.bytes -= s.size
+		d.unlink(s)
 		return errcode.Wrap(errcode.Storage, err, "write chunk file %s", path)
 	}
 	d.list(s)
@@ -201,8 +228,17 @@ func (d *disk) admit(s *slot) (bool, error) {
 			return false, nil // two files for one chunk would only waste room
 		}
 	}
-	if !d.room(s.size) {
-		return false, errcode.New(errcode.Overloaded, "the cache of %d bytes has no room for a file of %d", d.max, s.size)
+	if size, stray := d.mu.strays[s.first]; stray {
+		delete(d.mu.strays, s.first) // it is overwritten now
+		d.mu.bytes -= size
+	}
+	hot := uint8(0)
+	for i := range s.chunks() {
+		hot = max(hot, d.mu.heat.touch(s.first.plus(i)))
+	}
+	ok, err := d.room(s.size, hot)
+	if !ok {
+		return false, err
 	}
 	d.mu.bytes += s.size
 	d.mu.busy[s.first] = struct{}{}
@@ -214,19 +250,17 @@ func (d *disk) write(path string, s *slot, chunks []*flight) error {
 	if err != nil {
 		return err
 	}
-	h := fileHeader{first: s.first, size: s.size - chunkHeader}
-	at := int64(chunkHeader)
-	for i, c := range chunks {
+	at := int64(0)
+	for _, c := range chunks {
 		if _, err = f.WriteAt(c.data, at); err != nil {
 			break
 		}
-		// After the write, which has just brought the chunk into the processor's cache.
-		h.sums[i] = crc32.Checksum(c.data, castagnoli)
 		at += int64(len(c.data))
 	}
 	if err == nil {
-		b := h.encode()
-		_, err = f.WriteAt(b[:], 0)
+		t := fileTrailer{first: s.first, size: at}
+		b := t.encode()
+		_, err = f.WriteAt(b[:], at)
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
@@ -243,20 +277,52 @@ func (d *disk) drop(id chunkID) {
 	}
 }
 
-// room makes room for size bytes and says whether there is. Locked.
-func (d *disk) room(size int64) bool {
-	for e := d.mu.order.Back(); e != nil && d.mu.bytes+size > d.max; {
-		before := e.Prev()
-		if e.Value.(*slot).pins == 0 {
-			d.remove(e)
-		}
-		e = before
+// room makes room for size bytes that are read as often as hot says, and says
+// whether there is. No error: what is there is read more often. Files that go are
+// those used longest ago among those that are not read more often. Locked.
+func (d *disk) room(size int64, hot uint8) (bool, error) {
+	strays := d.mu.strays
+	d.mu.strays = make(map[chunkID]int64)
+	for first, n := range strays {
+		d.unlink(&slot{first: first, size: n})
 	}
-	return d.mu.bytes+size <= d.max
+	need := d.mu.bytes + size - d.max
+	var out []*list.Element
+	declined := false
+	for e, passed := d.mu.order.Back(), 0; e != nil && need > 0 && passed < maxPassed; e = e.Prev() {
+		s := e.Value.(*slot)
+		switch {
+		case s.pins > 0:
+		case hot < hottest && d.hotness(s) > hot:
+			declined = true
+			passed++
+		default:
+			out = append(out, e)
+			need -= s.size
+		}
+	}
+	if need > 0 && size > 0 {
+		if declined && size <= d.max {
+			return false, nil
+		}
+		return false, errcode.New(errcode.Overloaded, "the cache of %d bytes has no room for a file of %d beside those that are being read", d.max, size)
+	}
+	for _, e := range out {
+		d.remove(e)
+	}
+	return d.mu.bytes+size <= d.max, nil
+}
+
+// hotness is how often the chunk of a file that is read most is read. Locked.
+func (d *disk) hotness(s *slot) (hot uint8) {
+	for i := range s.chunks() {
+		hot = max(hot, d.mu.heat.of(s.first.plus(i)))
+	}
+	return hot
 }
 
 // remove takes a file out. It goes under the lock, so that it cannot be a newer
-// one of that name; to unlink is quick.
+// one of that name; to unlink is quick. Locked.
 func (d *disk) remove(e *list.Element) {
 	s := d.mu.order.Remove(e).(*slot)
 	for i := range s.chunks() {
@@ -264,8 +330,18 @@ func (d *disk) remove(e *list.Element) {
 			delete(d.mu.chunks, id)
 		}
 	}
+	d.unlink(s)
+}
+
+// unlink removes a file whose bytes are counted. One that stays counts on, and is
+// tried again when room is needed. Locked.
+func (d *disk) unlink(s *slot) {
+	err := d.fs.Remove(d.fs.PathJoin(d.dir, s.first.file()))
+	if err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		d.mu.strays[s.first] = s.size
+		return
+	}
 	d.mu.bytes -= s.size
-	_ = d.fs.Remove(d.fs.PathJoin(d.dir, s.first.file())) // left behind, it is found by the next start
 }
 
 func (d *disk) usage() (chunks int, bytes int64) {

@@ -8,8 +8,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The chunks of one download share a file, each with a sum of its own: damage in
-// one is found when that one is read, costs the file, and is never served.
+// The chunks of one download share a file: damage in one is found by the batches
+// in it, costs the file and one download, and is never served.
 func TestDamageInSharedFile(t *testing.T) {
 	fs, st := vfs.NewMem(), newStore()
 	seg, _ := archived(t, st, 0, repeat(240, 100_000)...)
@@ -30,7 +30,7 @@ func TestDamageInSharedFile(t *testing.T) {
 	for _, name := range names {
 		if s, err := fs.Stat("cache/" + name); err != nil {
 			t.Fatal(err)
-		} else if s.Size() == chunkHeader+maxGet*ChunkSize {
+		} else if s.Size() == chunkTrailer+maxGet*ChunkSize {
 			largest = name
 		}
 	}
@@ -38,15 +38,11 @@ func TestDamageInSharedFile(t *testing.T) {
 	if !ok {
 		t.Fatalf("no file of %d chunks in %q", maxGet, names)
 	}
-	rewrite(t, fs, "cache/"+largest, func(b []byte) []byte { b[chunkHeader+2*ChunkSize+77] ^= 1; return b })
+	rewrite(t, fs, "cache/"+largest, func(b []byte) []byte { b[2*ChunkSize+77] ^= 1; return b })
 	c = open(t, fs, st, nil)
-	for i, want := range []bool{true, true, false, false} {
-		f := c.disk.get(first.plus(i), &c.blocks)
-		if got := f != nil; got != want {
-			t.Errorf("chunk %d of the file is there: %v, want %v", i, got, want)
-		}
-		if f != nil {
-			f.release()
+	for i := range maxGet {
+		if !c.disk.has(first.plus(i)) {
+			t.Errorf("chunk %d of the file is not there", i)
 		}
 	}
 	before := len(st.gets())
@@ -54,7 +50,11 @@ func TestDamageInSharedFile(t *testing.T) {
 		t.Fatalf("%d batches: %v", len(got), err)
 	}
 	if n := len(st.gets()) - before; n < 2 || n > 4 {
-		t.Errorf("%d requests, want the index and the file's chunks", n)
+		t.Errorf("%d requests, want the index and the file's chunks from the bad one on", n)
+	}
+	settle(t, c)
+	if got, err := scan(t, c, seg, 0); err != nil || len(got) != 240 { // the chunks before it went with the file
+		t.Fatalf("%d batches: %v", len(got), err)
 	}
 	settle(t, c)
 	if n, _ := c.Usage(); n != chunks {
@@ -65,7 +65,7 @@ func TestDamageInSharedFile(t *testing.T) {
 // Two writers never write one file, a chunk is listed once, and the directory
 // stays within its bound while many are written at once.
 func TestPutsSideBySide(t *testing.T) {
-	const limit = 6 * (chunkHeader + ChunkSize)
+	const limit = 6 * (chunkTrailer + ChunkSize)
 	fs := vfs.NewMem()
 	d, err := openDisk(fs, "cache", limit)
 	if err != nil {
@@ -96,7 +96,7 @@ func TestPutsSideBySide(t *testing.T) {
 	wg.Wait()
 	chunks, bytes := d.usage()
 	names, err := fs.List("cache")
-	if err != nil || chunks != 2*len(names) || bytes != int64(len(names))*(chunkHeader+ChunkSize+3) {
+	if err != nil || chunks != 2*len(names) || bytes != int64(len(names))*(chunkTrailer+ChunkSize+3) {
 		t.Errorf("%d files, %d chunks and %d bytes are listed: %v", len(names), chunks, bytes, err)
 	}
 	if err := d.put(idOf("large", 0), []*flight{{data: make([]byte, limit)}}); err == nil {

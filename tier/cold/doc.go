@@ -5,7 +5,8 @@
 // Every batch that is handed out has been verified: its checksum, its place in
 // the index, and the index against the footer and the chain's entry. A body that
 // is short or has a flipped byte is fetched once more and never served. A chunk
-// on disk verifies itself; a bad one is a miss. What cannot be read is an error
+// on disk is as good as the batches in it: one that is not what was downloaded
+// is a miss. What cannot be read is an error
 // with a meaning: Gone for an object that the store does not have, with the
 // range of offsets that is lost; ArchiveUnavailable for a store that does not
 // answer, which may pass; Corrupt for bytes that are wrong twice.
@@ -28,8 +29,13 @@
 //
 // # Bounds
 //
-// Files on disk are bounded by Config.MaxBytes (the one that was used longest
-// ago goes first, one that is being read stays), indexes in memory by
+// Files on disk are bounded by Config.MaxBytes. While there is room every download
+// is kept. Once there is none, the file that was used longest ago goes first, unless
+// its chunks are read more often than the new ones: then the search goes on, and
+// ends with the new ones not being kept. So what is read once, however much it is,
+// does not drive out what is read again and again. A file that is read or ahead of
+// a reader stays, and one that could not be removed counts. Indexes in memory are
+// bounded by
 // Config.IndexBytes, read-ahead of all readers by Config.AheadBytes and of one by
 // 32 MiB, requests in flight by Config.Concurrency and 4 MiB each, downloads on
 // their way to disk by 20: when the disk does not keep up they are served and not
@@ -43,11 +49,13 @@
 //
 // # Chunk file
 //
-//	header 64 B: magic "TMCHK\0\0\1" | object 12 B | first chunk u32 | length of the data u32 |
-//	             crc32c of each of up to four chunks 4 x u32 | zero 16 B | crc32c of the header u32
-//	data         up to four adjacent chunks, each 1 MiB of the object but its last
+//	data          up to four adjacent chunks, each 1 MiB of the object but its last
+//	trailer 32 B: magic "TMCHK\0\0\2" | object 12 B | first chunk u32 | length of the data u32 |
+//	              crc32c of the trailer u32
 //
 // Object is the beginning of the SHA-256 of the object's key. The file's name is
 // object and first chunk in hexadecimal and ".chunk". Chunk files are not synced
-// and the header is written last: after a crash a torn one is a miss.
+// and the trailer is written last: what a crash tears is a miss. The data have no
+// sum of their own because every batch in them has one, which is checked whenever
+// it is read.
 package cold

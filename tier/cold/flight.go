@@ -20,6 +20,7 @@ type flight struct {
 	data  []byte
 	block *block // nil: data are nobody else's
 	err   error
+	kept  bool        // data are from the disk, where they may have gone bad
 	bad   atomic.Bool // its bytes do not verify: not for the disk
 	refs  atomic.Int32
 }
@@ -71,11 +72,29 @@ func (s source) length(n uint32) int {
 	return int(min(ChunkSize, s.seg.Bytes-int64(n)*ChunkSize))
 }
 
-// request returns the flights of the chunks in [from, to) that are not on disk,
-// nil for those that are, and starts those that nobody has started. Adjacent
-// ones share a request. The caller holds each flight and releases it.
-func (c *Cache) request(s source, from, to uint32) ([]*flight, error) {
-	out := make([]*flight, to-from)
+// hold keeps one chunk for a reader: in memory or on its way there, or on disk.
+type hold struct {
+	f       *flight
+	pin     *slot // f == nil
+	counted bool  // as read-ahead
+}
+
+func (c *Cache) unhold(h hold) {
+	if h.counted {
+		c.ahead.Add(-ChunkSize)
+	}
+	if h.f != nil {
+		h.f.release()
+	}
+	if h.pin != nil {
+		c.disk.unpin(h.pin)
+	}
+}
+
+// request returns holds on the chunks in [from, to), and starts the download of
+// those that are neither on disk nor on their way. Adjacent ones share a request.
+func (c *Cache) request(s source, from, to uint32) ([]hold, error) {
+	out := make([]hold, to-from)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.closed {
@@ -94,16 +113,17 @@ func (c *Cache) request(s source, from, to uint32) ([]*flight, error) {
 		if f := c.mu.flights[id]; f != nil {
 			launch(n)
 			f.refs.Add(1)
-			out[n-from] = f
+			out[n-from] = hold{f: f}
 			c.metrics.shared.Inc()
 			continue
 		}
-		if c.disk.has(id) {
+		if s := c.disk.pin(id); s != nil {
 			launch(n)
+			out[n-from] = hold{pin: s}
 			continue
 		}
 		f := newFlight(3) // the map, the download, the caller
-		c.mu.flights[id], out[n-from] = f, f
+		c.mu.flights[id], out[n-from] = f, hold{f: f}
 		run = append(run, f)
 		if len(run) == maxGet {
 			launch(n + 1)
