@@ -35,8 +35,7 @@
 // ends with the new ones not being kept. So what is read once, however much it is,
 // does not drive out what is read again and again. A file that is read or ahead of
 // a reader stays, and one that could not be removed counts. Indexes in memory are
-// bounded by
-// Config.IndexBytes, read-ahead of all readers by Config.AheadBytes and of one by
+// bounded by Config.IndexBytes, read-ahead of all readers by Config.AheadBytes and of one by
 // 32 MiB, requests in flight by Config.Concurrency and 4 MiB each, downloads on
 // their way to disk by 20: when the disk does not keep up they are served and not
 // kept. Runs are bounded by whoever holds them.
