@@ -103,6 +103,8 @@ func (n *Node) openArchive() error {
 	n.cache, err = cold.New(cold.Config{
 		FS: n.opts.FS, Dir: n.path("cache"), Store: objstore.For(n.opts.Archive, objstore.CauseRead),
 		MaxBytes: n.opts.CacheBytes, Logger: n.opts.Logger, Registry: n.opts.Registerer,
+		// The log's numbers say whether anybody produces or settles.
+		Latency: newLateness(func() uint64 { return n.log.NextLSN() }).read,
 	})
 	if err != nil {
 		return err

@@ -35,6 +35,9 @@ func (a *ahead) chunk(ctx context.Context, n uint32) (*flight, error) {
 	if a.cur != nil && a.at == n {
 		return a.cur, nil
 	}
+	if err := a.cache.governor.pay(ctx, a.source().length(n)); err != nil {
+		return nil, err
+	}
 	if err := a.fill(n, a.window); err != nil {
 		return nil, err
 	}

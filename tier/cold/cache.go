@@ -29,6 +29,11 @@ type Config struct {
 	AheadBytes  int64         // of read-ahead of all readers, 0 = 128 MiB
 	Concurrency int           // requests in flight, 0 = 16
 	Timeout     time.Duration // of one request, 0 = 30 s
+
+	// Latency returns how late work gets to run, as seen since the call before;
+	// readers yield to that. One call at a time, at most ten a second, none while
+	// nobody reads. nil: there is nothing to yield to.
+	Latency func() time.Duration
 }
 
 // Validate checks the fields and sets defaults.
@@ -75,6 +80,8 @@ type Cache struct {
 	metrics *metrics
 	blocks  blocks
 
+	governor *governor
+
 	ctx     context.Context // of downloads; ended by Close
 	cancel  context.CancelFunc
 	slots   chan struct{} // capacity Concurrency: a token for each request in flight
@@ -112,7 +119,9 @@ func New(cfg Config) (*Cache, error) {
 	}
 	c.mu.flights = make(map[chunkID]*flight)
 	c.ctx, c.cancel = context.WithCancel(objstore.WithCause(context.Background(), objstore.CauseRead))
+	c.governor = newGovernor(cfg.Latency)
 	c.metrics = newMetrics(c, cfg.Registry)
+	c.governor.metrics = c.metrics
 	for range writers {
 		c.stopped.Go(c.writer)
 	}

@@ -40,6 +40,13 @@
 // their way to disk by 20: when the disk does not keep up they are served and not
 // kept. Runs are bounded by whoever holds them.
 //
+// # Yielding
+//
+// Cold work is never urgent beside an append that somebody waits for. When
+// Config.Latency says that work runs late, by more than a millisecond, the rate at
+// which all readers together get chunks is halved; it grows again by a step each
+// tenth of a second. It never falls below 8 MiB a second.
+//
 // # Ownership and goroutines
 //
 // A [Cache] owns its directory: what is in it may be deleted at any time while

@@ -6,7 +6,7 @@ type metrics struct {
 	reg                                            prometheus.Registerer
 	all                                            []prometheus.Collector
 	hits, misses, shared, unkept, retries, corrupt prometheus.Counter
-	bytes                                          prometheus.Counter
+	bytes, yielded                                 prometheus.Counter
 }
 
 func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
@@ -22,12 +22,14 @@ func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 	m.unkept = counter("chunk_unkept_total", "Downloaded chunks that were not kept, because the disk was full, failing or slow.")
 	m.retries = counter("retries_total", "Requests whose answer failed or was short.")
 	m.corrupt = counter("corrupt_total", "Batches, indexes and footers that did not verify.")
+	m.yielded = counter("yielded_seconds_total", "Time that readers waited because other work ran late.")
 	m.bytes = counter("download_bytes_total", "Bytes that were downloaded.")
 	for _, g := range []struct {
 		name, help string
 		value      func() float64
 	}{
 		{"cache_bytes", "Bytes of chunk files.", func() float64 { _, n := c.disk.usage(); return float64(n) }},
+		{"rate_bytes", "Bytes a second that readers may read now, beside other work.", func() float64 { return c.governor.rate() }},
 		{"ahead_bytes", "Bytes of read-ahead that readers hold.", func() float64 { return float64(c.ahead.Load()) }},
 	} {
 		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "tidemark_cold_" + g.name, Help: g.help}, g.value))

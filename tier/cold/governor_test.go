@@ -1,0 +1,124 @@
+package cold
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+)
+
+// While work runs late the rate is halved with each look, from what is really
+// read down to the least rate and no further; when it does not, the rate grows by
+// a step a look until there is no limit.
+func TestGovernorRate(t *testing.T) {
+	late := time.Duration(0)
+	g := newGovernor(func() time.Duration { return late })
+	now := time.Unix(1000, 0)
+	read := func(bytes float64) { g.charge(now, bytes); now = now.Add(lookEvery) }
+	read(100 << 20)
+	read(100 << 20)
+	if g.mu.rate != fullRate {
+		t.Fatalf("rate %.0f without lateness", g.mu.rate)
+	}
+	late = tooLate
+	read(100 << 20)
+	if g.mu.rate != fullRate {
+		t.Fatalf("rate %.0f at the bound of lateness", g.mu.rate)
+	}
+	late = tooLate + 1
+	read(100 << 20) // of 1000 MiB a second
+	if g.mu.rate != 500<<20 {
+		t.Fatalf("rate %.0f after the first lateness, want the half of what was read", g.mu.rate)
+	}
+	for want := 250.0; want > 8; want /= 2 {
+		read(100 << 20)
+		if want >= 8 && g.mu.rate != want*(1<<20) {
+			t.Fatalf("rate %.0f, want %.0f MiB a second", g.mu.rate, want)
+		}
+	}
+	for range 10 {
+		read(100 << 20)
+	}
+	if g.mu.rate != leastRate {
+		t.Fatalf("rate %.0f, want the least, %d", g.mu.rate, leastRate)
+	}
+	late = 0
+	for i := range 10 {
+		read(0)
+		if want := float64(leastRate + (i+1)*rateStep); g.mu.rate != want {
+			t.Fatalf("rate %.0f after %d looks without lateness, want %.0f", g.mu.rate, i+1, want)
+		}
+	}
+	now = now.Add(2 * time.Minute)
+	read(0)
+	if g.mu.rate != fullRate {
+		t.Fatalf("rate %.0f two minutes later", g.mu.rate)
+	}
+}
+
+// Readers beside work that runs late all the time get the least rate together,
+// and get to the end; without lateness they do not wait at all; one that leaves
+// does not wait. The clock is the test's.
+func TestGovernedReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := newStore()
+		var segs []manifest.Segment
+		var total int64
+		for i := range int64(4) {
+			s, _ := archived(t, st, 1000*i, repeat(20, ChunkSize-1000)...)
+			segs = append(segs, s)
+			total += s.Bytes
+		}
+		var mu sync.Mutex
+		late := time.Duration(0)
+		set := func(d time.Duration) { mu.Lock(); late = d; mu.Unlock() }
+		c := open(t, vfs.NewMem(), st, func(c *Config) {
+			c.Latency = func() time.Duration { mu.Lock(); defer mu.Unlock(); return late }
+		})
+		all := func() time.Duration {
+			begin := time.Now()
+			var wg sync.WaitGroup
+			for _, s := range segs {
+				wg.Go(func() {
+					if got, err := scan(t, c, s, s.Base); err != nil || int64(len(got)) != s.Records {
+						t.Errorf("%d batches: %v", len(got), err)
+					}
+				})
+			}
+			wg.Wait()
+			return time.Since(begin)
+		}
+		if took := all(); took != 0 {
+			t.Errorf("%s for readers that nobody is late for", took)
+		}
+		set(time.Second)
+		for c.governor.rate() > leastRate {
+			all()
+		}
+		took := all()
+		least := time.Duration(float64(total) / leastRate * float64(time.Second))
+		if took < least*8/10 || took > least*12/10 {
+			t.Errorf("%s for %d bytes beside work that runs late, want about %s", took, total, least)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		if err := c.governor.pay(ctx, 64<<20); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a reader that left: %v", err)
+		}
+		begin := time.Now()
+		if err := c.governor.pay(context.Background(), ChunkSize); err != nil || time.Since(begin) > 2*time.Second*ChunkSize/leastRate {
+			t.Errorf("after one that left: %s, %v", time.Since(begin), err)
+		}
+		set(0)
+		time.Sleep(2 * time.Minute)
+		if took := all(); took != 0 {
+			t.Errorf("%s for readers two minutes later", took)
+		}
+	})
+}
