@@ -12,6 +12,10 @@ import (
 	"github.com/tidemark-mq/tidemark/tier/upload"
 )
 
+// chainPages bounds the pages of long chains that a node keeps in memory, about
+// half a MiB each.
+const chainPages = 64
+
 // chains holds the archive's chain of each partition, loaded when it is first
 // needed and fenced before it is first appended to.
 type chains struct {
@@ -21,6 +25,7 @@ type chains struct {
 	incarnation raftmeta.Incarnation
 	assignment  func(broker.PartitionID) (raftmeta.Assignment, bool)
 	hint        func(broker.PartitionID) uint64
+	pages       *manifest.Pages // of all chains; nil: each has a few of its own
 
 	mu sync.Mutex
 	m  map[broker.PartitionID]*chainSlot
@@ -67,7 +72,7 @@ func (c *chains) loadLocked(ctx context.Context, s *chainSlot, id broker.Partiti
 	if s.chain != nil {
 		return s.chain, nil
 	}
-	chain, err := manifest.Load(ctx, objstore.For(c.store, objstore.CauseChain), id, c.hint(id))
+	chain, err := manifest.Load(ctx, objstore.For(c.store, objstore.CauseChain), id, c.hint(id), manifest.WithPages(c.pages))
 	if err != nil {
 		return nil, unreachable(err, "load the chain of partition %s", id)
 	}

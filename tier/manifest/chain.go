@@ -21,7 +21,7 @@ type Chain struct {
 	opts  options
 	state atomic.Pointer[state]
 	turn  chan struct{} // capacity 1: holds a token while somebody appends
-	pages *pageCache
+	pages *Pages
 }
 
 // Option changes what Load returns.
@@ -34,6 +34,7 @@ type options struct {
 	pause    time.Duration // longest pause before the second attempt; doubles
 	page     int           // segments of a page
 	parallel int           // reads at once while loading
+	pages    *Pages        // nil: the chain's own
 }
 
 func defaults() options {
@@ -86,7 +87,10 @@ func (o options) wait(ctx context.Context, n int) error {
 }
 
 func newChain(store objstore.Store, s *state, o options) *Chain {
-	c := &Chain{store: store, pid: s.pid, opts: o, turn: make(chan struct{}, 1), pages: newPageCache(cachedPages)}
+	if o.pages == nil {
+		o.pages = NewPages(cachedPages)
+	}
+	c := &Chain{store: store, pid: s.pid, opts: o, turn: make(chan struct{}, 1), pages: o.pages}
 	c.state.Store(s)
 	return c
 }

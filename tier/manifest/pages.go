@@ -1,57 +1,73 @@
 package manifest
 
 import (
+	"container/list"
 	"context"
 	"sync"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
-// cachedPages is how many pages one Chain keeps: at most 2 x 2,048 segments.
+// cachedPages is how many pages a Chain keeps that shares no cache.
 const cachedPages = 2
 
-// pageCache keeps the pages that were used last. It is not locked while a page
-// is read: two readers may read the same page at once, which is rare and
-// harmless.
-type pageCache struct {
+// Pages keeps the pages of chains that were used last, whichever chain they are
+// of: at most a number of them, each of up to 2,048 segments and about half a
+// MiB. It is not locked while a page is read: two readers may read the same page
+// at once, which is rare and harmless. Safe for concurrent use.
+type Pages struct {
 	mu struct {
 		sync.Mutex
-		list []cachedPage // the last used one is last
+		known map[Hash]*list.Element // of cachedPage, by the hash of the page
+		order *list.List             // the last used one is in front
 	}
 	limit int
 }
 
 type cachedPage struct {
-	ref  PageRef
+	sum  Hash
 	segs []Segment
 }
 
-func newPageCache(limit int) *pageCache { return &pageCache{limit: limit} }
-
-func (p *pageCache) get(ref PageRef) ([]Segment, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, x := range p.mu.list {
-		if x.ref.SHA256 == ref.SHA256 {
-			p.mu.list = append(append(p.mu.list[:i:i], p.mu.list[i+1:]...), x)
-			return x.segs, true
-		}
-	}
-	return nil, false
+// NewPages returns a cache of at most limit pages, at least one.
+func NewPages(limit int) *Pages {
+	p := &Pages{limit: max(1, limit)}
+	p.mu.known, p.mu.order = make(map[Hash]*list.Element), list.New()
+	return p
 }
 
-func (p *pageCache) put(ref PageRef, segs []Segment) {
+// WithPages has the chain keep its pages in p, beside those of other chains.
+// Without it a chain keeps two of its own.
+func WithPages(p *Pages) Option { return func(o *options) { o.pages = p } }
+
+func (p *Pages) get(ref PageRef) ([]Segment, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, x := range p.mu.list {
-		if x.ref.SHA256 == ref.SHA256 {
-			return
-		}
+	e, ok := p.mu.known[ref.SHA256]
+	if !ok {
+		return nil, false
 	}
-	if len(p.mu.list) == p.limit {
-		p.mu.list = append(p.mu.list[:0:0], p.mu.list[1:]...)
+	p.mu.order.MoveToFront(e)
+	return e.Value.(*cachedPage).segs, true
+}
+
+func (p *Pages) put(ref PageRef, segs []Segment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.mu.known[ref.SHA256]; ok {
+		return
 	}
-	p.mu.list = append(p.mu.list, cachedPage{ref, segs})
+	p.mu.known[ref.SHA256] = p.mu.order.PushFront(&cachedPage{ref.SHA256, segs})
+	for p.mu.order.Len() > p.limit {
+		delete(p.mu.known, p.mu.order.Remove(p.mu.order.Back()).(*cachedPage).sum)
+	}
+}
+
+// Len is the number of pages that are kept.
+func (p *Pages) Len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.order.Len()
 }
 
 // page returns the segments of a page. The caller does not change them.
