@@ -15,7 +15,7 @@ import (
 
 const (
 	million     = 1_000_000
-	millionSeq  = 20_000     // of the entry with the checkpoint
+	millionSeq  = 20_000 // of the entry with the checkpoint
 	millionOpen = 2 * time.Second
 	millionHeap = 64 << 20
 )
@@ -96,8 +96,14 @@ func TestMillionSegments(t *testing.T) {
 	before := heap()
 	begin := time.Now()
 	c := mustLoad(t, f, millionSeq)
-	if took := time.Since(begin); took > millionOpen {
-		t.Errorf("the chain opened within %s, want %s", took, millionOpen)
+	bound := millionOpen
+	if os.Getenv("TIDEMARK_STRICT") == "" {
+		bound *= 3 // a busy machine, the race detector
+	}
+	if took := time.Since(begin); took > bound {
+		t.Errorf("the chain opened within %s, want %s", took, bound)
+	} else {
+		t.Logf("opened within %s", took)
 	}
 	if calls := f.take(); len(calls) > 3 {
 		t.Errorf("%d reads to open the chain", len(calls))
@@ -155,9 +161,6 @@ func TestMillionSegments(t *testing.T) {
 // by the median of the rounds. The machine may be busy, so the test is generous;
 // TIDEMARK_STRICT=1 asks for the target itself.
 func TestPublishOnAMillion(t *testing.T) {
-	if testing.Short() {
-		t.Log("rounds are few in short mode")
-	}
 	bound := 4.0
 	if os.Getenv("TIDEMARK_STRICT") != "" {
 		bound = 2
