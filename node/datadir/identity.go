@@ -137,7 +137,9 @@ func Open(fs vfs.FS, dir, nodeID string, random io.Reader) (Identity, error) {
 	case id.NodeID != nodeID:
 		return Identity{}, errcode.New(errcode.Conflict, "data directory %s belongs to node %q, this is node %q: give the right --node-id or another --data-dir", dir, id.NodeID, nodeID)
 	}
-	return id, nil
+	// The process that wrote it may have died before the name was durable. A
+	// directory with records and without an identity is nobody's.
+	return id, errcode.Wrap(errcode.Storage, SyncDir(fs, dir), "sync data directory %s", dir)
 }
 
 // MustBeEmpty refuses a directory that holds something else: a mistyped path,

@@ -42,7 +42,7 @@ func Film[S any](fs *FS, rng *rand.Rand, most int, state func() S) *Camera[S] {
 func FilmFaults[S any](fs *FS, rng *rand.Rand, most int, state func() S, fault func(Op) (Fault, error)) *Camera[S] {
 	c := &Camera[S]{state: state, fault: fault, most: most, rng: rand.New(rand.NewPCG(rng.Uint64(), 1))}
 	fs.Hook(func(op Op) (Fault, error) {
-		c.look(fs, op)
+		c.Look(fs, op)
 		if c.fault == nil {
 			return Pass, nil
 		}
@@ -51,7 +51,9 @@ func FilmFaults[S any](fs *FS, rng *rand.Rand, most int, state func() S, fault f
 	return c
 }
 
-func (c *Camera[S]) look(fs *FS, op Op) {
+// Look is called before every change; a model calls it for moments of its own,
+// a request to the bucket for example.
+func (c *Camera[S]) Look(fs *FS, op Op) {
 	if c.Only != nil && !c.Only(op) {
 		return
 	}
