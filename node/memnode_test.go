@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -43,11 +44,12 @@ func (f *nodeFS) set(fail func(op, path string) error, free func() (uint64, bool
 
 func (f *nodeFS) ask(op, path string) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.fail == nil {
+	fail := f.fail
+	f.mu.Unlock()
+	if fail == nil {
 		return nil
 	}
-	return f.fail(op, path)
+	return fail(op, path)
 }
 
 func (f *nodeFS) GetDiskUsage(path string) (vfs.DiskUsage, error) {
@@ -70,13 +72,58 @@ func (f *nodeFS) List(dir string) ([]string, error) {
 }
 
 func (f *nodeFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	file, err := f.FS.Create(name, c)
-	return f.wrap(file, err, name)
+	return f.open("create", name, func() (vfs.File, error) { return f.FS.Create(name, c) })
 }
 
 func (f *nodeFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
-	file, err := f.FS.OpenReadWrite(name, c, o...)
+	return f.open("create", name, func() (vfs.File, error) { return f.FS.OpenReadWrite(name, c, o...) })
+}
+
+func (f *nodeFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return f.open("create", to, func() (vfs.File, error) { return f.FS.ReuseForWrite(from, to, c) })
+}
+
+func (f *nodeFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
+	return f.open("open", name, func() (vfs.File, error) { return f.FS.Open(name, o...) })
+}
+
+func (f *nodeFS) OpenDir(name string) (vfs.File, error) {
+	return f.open("opendir", name, func() (vfs.File, error) { return f.FS.OpenDir(name) })
+}
+
+func (f *nodeFS) open(op, name string, open func() (vfs.File, error)) (vfs.File, error) {
+	if err := f.ask(op, name); err != nil {
+		return nil, err
+	}
+	file, err := open()
 	return f.wrap(file, err, name)
+}
+
+func (f *nodeFS) Link(from, to string) error {
+	return f.change("link", to, func() error { return f.FS.Link(from, to) })
+}
+
+func (f *nodeFS) Rename(from, to string) error {
+	return f.change("rename", from, func() error { return f.FS.Rename(from, to) })
+}
+
+func (f *nodeFS) Remove(name string) error {
+	return f.change("remove", name, func() error { return f.FS.Remove(name) })
+}
+
+func (f *nodeFS) RemoveAll(name string) error {
+	return f.change("remove", name, func() error { return f.FS.RemoveAll(name) })
+}
+
+func (f *nodeFS) MkdirAll(name string, perm os.FileMode) error {
+	return f.change("mkdir", name, func() error { return f.FS.MkdirAll(name, perm) })
+}
+
+func (f *nodeFS) change(op, name string, change func() error) error {
+	if err := f.ask(op, name); err != nil {
+		return err
+	}
+	return change()
 }
 
 func (f *nodeFS) wrap(file vfs.File, err error, name string) (vfs.File, error) {
@@ -92,11 +139,30 @@ type nodeFile struct {
 	path string
 }
 
+// errHalf is what a write is told that leaves half of its bytes on a disk that
+// is just full.
+var errHalf = fmt.Errorf("half of it: %w", syscall.ENOSPC)
+
 func (f *nodeFile) WriteAt(b []byte, off int64) (int, error) {
 	if err := f.fs.ask("write", f.path); err != nil {
-		return 0, err
+		n := 0
+		if errors.Is(err, errHalf) {
+			n, _ = f.File.WriteAt(b[:len(b)/2], off)
+		}
+		return n, err
 	}
 	return f.File.WriteAt(b, off)
+}
+
+func (f *nodeFile) Write(b []byte) (int, error) {
+	if err := f.fs.ask("write", f.path); err != nil {
+		n := 0
+		if errors.Is(err, errHalf) {
+			n, _ = f.File.Write(b[:len(b)/2])
+		}
+		return n, err
+	}
+	return f.File.Write(b)
 }
 
 func (f *nodeFile) SyncData() error {
@@ -120,6 +186,11 @@ var (
 	errNoSpace = syscall.ENOSPC
 	errBroken  = syscall.EIO
 )
+
+// everything is a crash of the process alone: nothing is lost.
+func everything() vfs.CrashCloneCfg {
+	return vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))}
+}
 
 func newMemNode(t *testing.T, change func(*Options)) *memNode {
 	t.Helper()
@@ -153,9 +224,12 @@ func (m *memNode) open() {
 	}
 }
 
-func (m *memNode) tryOpen() error {
+func (m *memNode) tryOpen() error { return m.tryOpenWith(nil) }
+
+// tryOpenWith starts the node on a disk that fails from the beginning.
+func (m *memNode) tryOpenWith(fail func(op, path string) error) error {
 	m.t.Helper()
-	m.fs = &nodeFS{FS: m.mem}
+	m.fs = &nodeFS{FS: m.mem, fail: fail}
 	m.o.FS = m.fs
 	var err error
 	m.Node, err = Open(context.Background(), m.o)

@@ -83,9 +83,11 @@ func Open(ctx context.Context, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n.disk = newDisk(n.opts.FS, n.opts.Dir, n.opts.DiskReserve)
+	n.opts.OnProgress("opening the metadata")
 	if err := n.openMeta(ctx); err != nil {
 		return nil, err
 	}
+	n.opts.OnProgress("asking the archive whose it is")
 	if err := n.checkArchive(ctx); err != nil {
 		return nil, err
 	}

@@ -43,6 +43,10 @@ type Options struct {
 	// it is. When it does not answer the node starts without it. 0 = 5 s.
 	StartTimeout time.Duration
 
+	// OnProgress hears, during Open, what it does now, in words. It must not
+	// block. nil = nobody listens.
+	OnProgress func(text string)
+
 	FS         vfs.FS // nil = the operating system's
 	Now        func() time.Time
 	Rand       io.Reader // nil = crypto/rand
@@ -80,6 +84,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.OnProgress == nil {
+		o.OnProgress = func(string) {}
 	}
 	if o.StartTimeout == 0 {
 		o.StartTimeout = 5 * time.Second

@@ -37,6 +37,7 @@ func (n *Node) openStorage(ctx context.Context) error {
 			return err
 		}
 	}
+	n.opts.OnProgress("reading the local state and the segment files")
 	var err error
 	if n.db, err = state.Open(n.opts.FS, n.path("state"), n.opts.Logger); err != nil {
 		return err
@@ -58,10 +59,11 @@ func (n *Node) openStorage(ctx context.Context) error {
 	if err := n.openEngine(entries, marks); err != nil {
 		return err
 	}
-	groups, unknown, err := n.openLog(marks)
+	groups, unknown, err := n.openLog(ctx, marks)
 	if err != nil {
 		return err
 	}
+	n.opts.OnProgress("bringing topics and groups to what the log says")
 	n.engine.Connect(n.log)
 	if unknown == 0 {
 		unknown = math.MaxUint64 // there are none
@@ -181,7 +183,7 @@ func (n *Node) compress(id broker.TopicID) bool {
 
 // openLog replays the log into the engine. It returns the group entries in
 // order, and the LSN of the first frame of a topic that nobody knows.
-func (n *Node) openLog(marks state.Marks) (groups []groupEntry, unknown uint64, err error) {
+func (n *Node) openLog(ctx context.Context, marks state.Marks) (groups []groupEntry, unknown uint64, err error) {
 	o := wal.Options{
 		FS: n.opts.FS, Dir: n.path("wal"), Incarnation: uint64(n.id.Incarnation),
 		FileSize: n.opts.WALFileSize, MaxBytes: n.opts.WALMaxBytes,
@@ -200,7 +202,11 @@ func (n *Node) openLog(marks state.Marks) (groups []groupEntry, unknown uint64, 
 	if n.opts.Archive != nil {
 		o.Holds["ship"] = marks.Shipped + 1
 	}
+	progress := n.newReplay(ctx, o.Dir)
 	n.log, _, err = wal.Open(o, func(f wal.Frame) error {
+		if err := progress.frame(f); err != nil {
+			return err
+		}
 		err := n.engine.Replay(f, func(g frame.Group, _ uint64) error {
 			groups = append(groups, groupEntry{g.Partition, g.Name, append([]byte(nil), g.Ops...)})
 			return nil

@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,9 +94,12 @@ type server struct {
 	node     *node.Node
 	api      *api.Server
 	http     net.Listener
-	metrics  *sideServer // nil without
-	pprof    *sideServer // nil without
-	failed   chan error  // a listener that ended by itself; room for each
+	lobby    *lobby                       // answers until the node does
+	progress atomic.Pointer[string]       // what the start does now
+	side     atomic.Pointer[http.Handler] // what the metrics listener answers
+	metrics  *sideServer                  // nil without
+	pprof    *sideServer                  // nil without
+	failed   chan error                   // a listener that ended by itself; room for each
 	serving  sync.WaitGroup
 }
 
@@ -150,24 +154,19 @@ func (s *server) open(ctx context.Context, password string) error {
 			return fmt.Errorf("archive %s: %w", s.c.Archive, err)
 		}
 	}
-	// The address first: a port that is taken should not cost a recovery.
+	// The addresses first: a port that is taken should not cost a recovery, and
+	// who asks whether the process lives must not wait for one (B248).
 	if s.http, err = listen("--http-addr", s.c.HTTPAddr); err != nil {
 		return err
 	}
-	s.node, err = node.Open(ctx, s.nodeOptions())
-	if err != nil {
-		return err
-	}
+	s.setProgress("opening " + s.c.DataDir)
+	s.lobby = openLobby(s.http, s.starting)
+	s.log.Info("starting", "http", s.httpAddr(), "data_dir", s.c.DataDir)
 	handler := promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
-	o := api.Options{Metrics: handler, Registerer: s.registry, Logger: s.log}
-	if password != "" {
-		o.Authenticate = authenticator(password)
-	}
-	if s.api, err = api.New(s.node, o); err != nil {
-		return err
-	}
 	if s.c.MetricsAddr != "" {
-		if s.metrics, err = startSide("--metrics-addr", s.c.MetricsAddr, metricsRoutes(handler, s.api.Handler()), s.failed); err != nil {
+		s.setSide(api.Starting(s.starting)) // what would be measured is being built
+		routes := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*s.side.Load()).ServeHTTP(w, r) })
+		if s.metrics, err = startSide("--metrics-addr", s.c.MetricsAddr, routes, s.failed); err != nil {
 			return err
 		}
 	}
@@ -176,9 +175,30 @@ func (s *server) open(ctx context.Context, password string) error {
 			return err
 		}
 	}
+	s.node, err = node.Open(ctx, s.nodeOptions())
+	if err != nil {
+		return err
+	}
+	o := api.Options{Metrics: handler, Registerer: s.registry, Logger: s.log}
+	if password != "" {
+		o.Authenticate = authenticator(password)
+	}
+	if s.api, err = api.New(s.node, o); err != nil {
+		return err
+	}
+	s.setSide(metricsRoutes(handler, s.api.Handler()))
+	if err := s.lobby.close(); err != nil {
+		return fmt.Errorf("hand the listener on %s to the node: %w", s.httpAddr(), err)
+	}
 	s.serving.Go(func() { s.failed <- s.api.Serve(s.http) })
 	return nil
 }
+
+func (s *server) setSide(h http.Handler) { s.side.Store(&h) }
+
+func (s *server) setProgress(text string) { s.progress.Store(&text) }
+
+func (s *server) starting() string { return *s.progress.Load() }
 
 func (s *server) nodeOptions() node.Options {
 	return node.Options{
@@ -186,7 +206,7 @@ func (s *server) nodeOptions() node.Options {
 		WALInterval: s.c.WALInterval, StateInterval: s.c.StateInterval, WALMaxBytes: s.c.WALMaxBytes,
 		SegmentBytes: s.c.SegmentBytes, SealAge: s.c.SealAge, SealMinBytes: s.c.SealMinBytes, FlushBytes: s.c.FlushBytes,
 		MemoryBudget: s.c.MemoryBudget, CacheBytes: s.c.CacheBytes, DiskReserve: s.c.DiskReserve,
-		Logger: s.log, Registerer: s.registry,
+		Logger: s.log, Registerer: s.registry, OnProgress: s.setProgress,
 	}
 }
 
@@ -240,6 +260,7 @@ func (s *server) close() error {
 		}
 		cancel()
 	}
+	errs = append(errs, s.lobby.close())
 	if s.http != nil {
 		s.http.Close() // it is closed already if it was served
 	}

@@ -10,8 +10,9 @@
 //
 // # Guarantees
 //
-//   - A failed sync is never tried again and its error reaches the caller: after
-//     it the kernel may have dropped what was written (I5).
+//   - A failed sync is never tried again, and the owner of the database hears of
+//     it even where Pebble would go on with another file: after it the kernel may
+//     have dropped what was written (I5).
 //   - Reads and removals never wait; neither does anything before [FS.Patient]
 //     or after [FS.Hasten], so that opening and closing end.
 //   - What waits is bounded by the goroutines of the caller: each waits for one

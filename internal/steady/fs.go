@@ -2,6 +2,7 @@ package steady
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -49,7 +50,8 @@ type FS struct {
 
 // New returns fs for the database that what names, for example "local state in
 // /data/state". Nothing waits until Patient. logger nil means that nothing is
-// logged. lost, if it is not nil, hears of each change that failed though it might
+// logged. lost, if it is not nil, hears of what is final: each sync that failed,
+// though Pebble itself may pass over it, and each change that failed but might
 // have waited, before Patient or after Hasten: Pebble may wait for ever then for
 // a flush that does not succeed, and its caller must not. lost does not block.
 func New(fs vfs.FS, what string, logger *slog.Logger, lost func(error)) *FS {
@@ -133,7 +135,7 @@ func (f *FS) try(op, name string, change func() error) error {
 	}
 }
 
-// fail tells err of a change that must not wait.
+// fail tells what is final.
 func (f *FS) fail(err error) error {
 	f.lost(err)
 	time.Sleep(pace)
@@ -207,12 +209,7 @@ func (f *FS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, 
 
 // OpenDir implements vfs.FS. A directory is opened to sync a change in it.
 func (f *FS) OpenDir(name string) (vfs.File, error) {
-	var out vfs.File
-	err := f.try("open", name, func() (err error) {
-		out, err = f.FS.OpenDir(name)
-		return err
-	})
-	return out, err
+	return f.open("open", name, func() (vfs.File, error) { return f.FS.OpenDir(name) })
 }
 
 // Link implements vfs.FS.
@@ -261,6 +258,25 @@ func (f *file) WriteAt(b []byte, at int64) (int, error) {
 		return err
 	})
 	return done, err
+}
+
+// Sync implements vfs.File.
+func (f *file) Sync() error { return f.synced(f.File.Sync()) }
+
+// SyncData implements vfs.File.
+func (f *file) SyncData() error { return f.synced(f.File.SyncData()) }
+
+// SyncTo implements vfs.File.
+func (f *file) SyncTo(length int64) (bool, error) {
+	full, err := f.File.SyncTo(length)
+	return full, f.synced(err)
+}
+
+func (f *file) synced(err error) error {
+	if err == nil {
+		return nil
+	}
+	return f.fs.fail(fmt.Errorf("sync %s: %w", f.name, err))
 }
 
 // Preallocate implements vfs.File. It is a hint: the write itself says whether

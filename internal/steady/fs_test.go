@@ -166,7 +166,8 @@ func TestNamesWait(t *testing.T) {
 // A failed sync is told at once and never repeated (I5).
 func TestSyncNeverWaits(t *testing.T) {
 	bad := &faulty{FS: vfs.NewMem()}
-	f := New(bad, "the test's database", nil, nil)
+	lost := 0
+	f := New(bad, "the test's database", nil, func(err error) { lost++ })
 	f.Patient()
 	file := create(t, f, "a")
 	bad.set(syscall.EIO)
@@ -174,8 +175,8 @@ func TestSyncNeverWaits(t *testing.T) {
 	if err := file.Sync(); !errors.Is(err, syscall.EIO) {
 		t.Fatalf("sync: %v", err)
 	}
-	if bad.calls != before+1 || f.Err() != nil {
-		t.Fatalf("%d syncs, %v", bad.calls-before, f.Err())
+	if bad.calls != before+1 || f.Err() != nil || lost != 1 {
+		t.Fatalf("%d syncs, %v, the owner heard %d times", bad.calls-before, f.Err(), lost)
 	}
 }
 

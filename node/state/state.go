@@ -87,7 +87,7 @@ func Open(fs vfs.FS, dir string, logger *slog.Logger) (*DB, error) {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	g := newGuard()
-	s := &DB{guard: g, fs: steady.New(fs, "the local state in "+dir, logger, func(err error) { g.trip("write: " + err.Error()) })}
+	s := &DB{guard: g, fs: steady.New(fs, "the local state in "+dir, logger, func(err error) { g.trip(err.Error()) })}
 	err := s.guard.run(func() (err error) {
 		s.db, err = pebble.Open(dir, &pebble.Options{
 			FS:           s.fs,
