@@ -78,6 +78,12 @@ type Operator interface {
 	// Readiness says whether the node serves data and metadata, and what is
 	// degraded. It does not block.
 	Readiness() Readiness
+	// Garbage says what the archive holds that nothing needs any more, as far
+	// as it is known. It does not block. NotFound: there is no archive.
+	Garbage(ctx context.Context) (GarbageReport, error)
+	// CollectGarbage deletes what is due now, bounded, and says what is left;
+	// what hinders it is in the report.
+	CollectGarbage(ctx context.Context) (GarbageReport, error)
 }
 
 // The values of the interfaces above, by the names this package uses. What
@@ -112,6 +118,8 @@ type (
 	ReadRequest = broker.ReadRequest
 	// LogReader yields records in offset order.
 	LogReader = broker.LogReader
+	// GarbageReport is the body of /v1/archive/garbage.
+	GarbageReport = broker.GarbageReport
 	// Readiness is the body of /readyz.
 	Readiness = broker.Readiness
 )

@@ -29,6 +29,8 @@ type fakeBroker struct {
 	readErr     func(next int64) error // asked before each run of a read
 	runLength   int
 	readiness   Readiness
+	garbage     GarbageReport
+	turns       int
 	released    int
 	produces    int
 }
@@ -458,4 +460,17 @@ func (f *fakeBroker) Readiness() Readiness {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.readiness
+}
+
+func (f *fakeBroker) Garbage(context.Context) (GarbageReport, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.garbage, nil
+}
+
+func (f *fakeBroker) CollectGarbage(context.Context) (GarbageReport, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.turns++
+	return f.garbage, nil
 }

@@ -51,7 +51,7 @@ func (n *Node) reconcile(ctx context.Context) error {
 }
 
 // drop removes what this node has of a topic whose deletion the metadata
-// confirms. What the archive holds of it stays until garbage collection.
+// confirms. What the archive holds of it goes after a grace, see package garbage.
 func (n *Node) drop(topic broker.TopicID) error {
 	for _, p := range n.engine.All() {
 		if p.ID.Topic != topic {

@@ -94,27 +94,37 @@ func (c *chains) refresh(ctx context.Context, id broker.PartitionID) error {
 
 // Chain implements upload.Chains: the chain, fenced by this node's generation.
 func (c *chains) Chain(ctx context.Context, id broker.PartitionID) (upload.Chain, error) {
+	chain, owner, err := c.owned(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return &upload.Bound{Chain: chain, Owner: owner}, nil
+}
+
+// owned returns the chain of a partition that is assigned to this node, loaded
+// and fenced in this generation, and who it is fenced for.
+func (c *chains) owned(ctx context.Context, id broker.PartitionID) (*manifest.Chain, manifest.Owner, error) {
 	a, ok := c.assignment(id)
 	if !ok || a.Owner != c.node || a.OwnerIncarnation != c.incarnation {
-		return nil, errcode.New(errcode.Fenced, "partition %s is not assigned to this node", id)
+		return nil, manifest.Owner{}, errcode.New(errcode.Fenced, "partition %s is not assigned to this node", id)
 	}
 	s, err := c.lock(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, manifest.Owner{}, err
 	}
 	defer s.unlock()
 	chain, err := c.loadLocked(ctx, s, id)
 	if err != nil {
-		return nil, err
+		return nil, manifest.Owner{}, err
 	}
 	owner := c.owner(a.Generation)
 	if !s.fenced {
 		if err := fenceChain(ctx, chain, owner, a); err != nil {
-			return nil, err
+			return nil, manifest.Owner{}, err
 		}
 		s.fenced = true
 	}
-	return &upload.Bound{Chain: chain, Owner: owner}, nil
+	return chain, owner, nil
 }
 
 func (c *chains) owner(generation uint32) manifest.Owner {

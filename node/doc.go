@@ -9,6 +9,7 @@
 //	queue            group positions, completed by the replayed group entries
 //	chains, cold     the archive, read
 //	upload, ship     the archive, written
+//	garbage          what nothing needs there any more, deleted
 //
 // A [Node] answers the requests that the HTTP plane declares; it imports
 // nothing of it.

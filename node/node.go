@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/node/datadir"
+	"github.com/tidemark-mq/tidemark/node/garbage"
 	"github.com/tidemark-mq/tidemark/node/partition"
 	"github.com/tidemark-mq/tidemark/node/queue"
 	"github.com/tidemark-mq/tidemark/node/ship"
@@ -40,6 +41,8 @@ type Node struct {
 	reader   *coldReader      // nil without archive
 	uploader *upload.Uploader // nil without archive
 	shipper  *ship.Shipper    // nil without archive
+
+	collector *garbage.Collector // nil without archive
 
 	refused      refused
 	unregistered func() // takes the node's own metrics back; nil = there are none
@@ -187,6 +190,7 @@ func (n *Node) start() {
 	n.tasks.Go(func() error { return n.follow(ctx) })
 	if n.shipper != nil {
 		n.tasks.Go(func() error { return n.shipper.Run(ctx) })
+		n.tasks.Go(func() error { return n.collector.Run(ctx) })
 	}
 	n.engine.Start()
 }
@@ -334,6 +338,11 @@ func (n *Node) Readiness() broker.Readiness {
 	if n.uploader != nil {
 		if err := n.uploader.Trouble(); err != nil {
 			r.Degraded = append(r.Degraded, "archive: "+err.Error())
+		}
+	}
+	if n.collector != nil {
+		if why := n.collector.Paused(); why != "" {
+			r.Degraded = append(r.Degraded, "garbage: "+why)
 		}
 	}
 	r.Ready = r.Data && r.Control

@@ -36,6 +36,14 @@ type Options struct {
 	FlushBytes    int64
 	MemoryBudget  int64
 	CacheBytes    int64 // of archived chunks on local disk
+	// What leaves the archive: the time between the end of an object's use and
+	// its deletion, between two turns of the collector, how far back the shipped
+	// log stays beyond what a restore of the newest needs, and between two looks
+	// for orphans of one partition. 0 = 1 h, 5 min, 1 h, 24 h.
+	GarbageGrace    time.Duration
+	GarbageInterval time.Duration
+	PITRWindow      time.Duration
+	OrphanInterval  time.Duration
 	// DiskReserve is the free space below which produce is refused until it
 	// is there again. 0 = 5 % of the disk, at least 1 GiB.
 	DiskReserve int64
@@ -71,6 +79,8 @@ func (o *Options) Validate() error {
 	check(o.RaftAddr != "", "raft address is empty: set --raft-addr")
 	check(o.SegmentBytes == 0 || o.SegmentBytes >= 64<<10 && o.SegmentBytes <= 1<<30, "segment size %d is not between 64 KiB and 1 GiB", o.SegmentBytes)
 	check(o.WALInterval >= 0, "WAL interval %s is negative", o.WALInterval)
+	check(o.GarbageGrace >= 0 && o.GarbageInterval >= 0 && o.PITRWindow >= 0 && o.OrphanInterval >= 0, "a time of the collection of garbage is negative: grace %s, interval %s, window %s, orphan interval %s",
+		o.GarbageGrace, o.GarbageInterval, o.PITRWindow, o.OrphanInterval)
 	check(o.DiskReserve >= 0, "disk reserve %d is negative", o.DiskReserve)
 	return errors.Join(errs...)
 }

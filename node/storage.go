@@ -78,6 +78,9 @@ func (n *Node) openStorage(ctx context.Context) error {
 	if err := n.openQueue(entries, groups); err != nil {
 		return err
 	}
+	if err := n.openCollector(); err != nil {
+		return err
+	}
 	n.openShipper(marks)
 	n.publishTopics()
 	return nil
@@ -321,7 +324,7 @@ func (n *Node) openShipper(marks state.Marks) {
 		FirstLSN: 1, Shipped: marks.Shipped,
 		Interval: n.opts.WALInterval, StateInterval: n.opts.StateInterval,
 		Claimed: n.claimed, OnClaimed: n.setClaimed,
-		OnShipped: n.engine.SetShipped, OnFenced: n.fence,
+		OnShipped: n.engine.SetShipped, OnFenced: n.fence, OnObject: n.collector.Note,
 		Now: n.opts.Now, Logger: n.opts.Logger, Registerer: n.opts.Registerer,
 	})
 }

@@ -230,7 +230,7 @@ func (n *Node) Topics(_ context.Context, after string, limit int) ([]broker.Topi
 
 // DeleteTopic deletes the topic: in the metadata first, whose answer is the
 // leader's confirmation that its data is garbage, then here. What the archive
-// holds of it stays until garbage collection.
+// holds of it goes after a grace.
 func (n *Node) DeleteTopic(ctx context.Context, name string, force bool) error {
 	if err := n.db.Err(); err != nil {
 		return err

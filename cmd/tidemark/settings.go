@@ -34,6 +34,10 @@ type config struct {
 	MemoryBudget      int64 // 0 = by the machine's memory
 	CacheBytes        int64
 	DiskReserve       int64 // 0 = by the disk's size
+	GarbageGrace      time.Duration
+	GarbageInterval   time.Duration
+	PITRWindow        time.Duration
+	OrphanInterval    time.Duration
 	ShutdownGrace     time.Duration
 	LogFormat         string
 	LogLevel          slog.Level
@@ -97,6 +101,14 @@ var settings = []setting{
 		parse: size(func(c *config) *int64 { return &c.CacheBytes }, 1<<20, 1<<50)},
 	{name: "disk-reserve", kind: "size", def: automatic, usage: "free disk space below which produce is refused; auto = 5 % of the disk, at least 1 GiB",
 		parse: autoSize(func(c *config) *int64 { return &c.DiskReserve }, 1, 1<<50)},
+	{name: "garbage-grace", kind: "duration", def: "1h", usage: "time between the end of an object's use in the archive and its deletion",
+		parse: duration(func(c *config) *time.Duration { return &c.GarbageGrace }, 10*time.Millisecond)},
+	{name: "garbage-interval", kind: "duration", def: "5m", usage: "time between two turns of deleting from the archive",
+		parse: duration(func(c *config) *time.Duration { return &c.GarbageInterval }, 10*time.Millisecond)},
+	{name: "pitr-window", kind: "duration", def: "1h", usage: "how far back the archive keeps shipped log and states that a restore of the newest does not need",
+		parse: duration(func(c *config) *time.Duration { return &c.PITRWindow }, 10*time.Millisecond)},
+	{name: "orphan-interval", kind: "duration", def: "24h", usage: "time between two looks for segments in the archive that nothing names, per partition",
+		parse: duration(func(c *config) *time.Duration { return &c.OrphanInterval }, 10*time.Millisecond)},
 	{name: "shutdown-grace", kind: "duration", def: "10s", usage: "time for requests to end after SIGTERM",
 		parse: duration(func(c *config) *time.Duration { return &c.ShutdownGrace }, 0)},
 	{name: "log-format", kind: "json|text", def: "json", dev: "text", usage: "form of the log on stderr",

@@ -79,6 +79,7 @@ func TestEveryReadinessReasonIsExplained(t *testing.T) {
 		"n.meta.Err":         "the metadata log failed on disk",
 		"n.refusedReason":    "is out of service",
 		"n.shipper.Status":   "archive: ",
+		"n.collector.Paused": "garbage: ",
 		"n.uploader.Trouble": "segments of … partitions wait, the last upload of one failed",
 	}
 	var explained []string
