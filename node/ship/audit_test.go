@@ -3,6 +3,7 @@ package ship
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -198,9 +199,20 @@ func TestRareObjectsAreReadBack(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b := newBucket()
 					rule := b.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: key, Times: 3, Do: do})
+					told := 0
 					r := start(t, b, vfs.NewMem(), 0, func(o *Options) {
 						o.StateInterval = time.Second
 						o.States = states{o.Log.(*wal.Log)}
+						// Whoever deletes what a state covers relies on this.
+						o.OnObject = func(x Object) {
+							if x.Key.Kind != manifest.KindState {
+								return
+							}
+							told++
+							if !slices.Contains(b.keys(t, "state/"), x.Key.String()) {
+								t.Errorf("told of %s, which is not there", x.Key)
+							}
+						}
 					})
 					defer r.stop()
 					lsn := r.append("x")
@@ -215,7 +227,7 @@ func TestRareObjectsAreReadBack(t *testing.T) {
 						wait(time.Second)
 					}
 					st := r.ship.Status()
-					if rule.Hits() == 0 || st.LastError != "" {
+					if rule.Hits() == 0 || st.LastError != "" || told == 0 {
 						t.Fatalf("%d faults, %+v", rule.Hits(), st)
 					}
 					for _, prefix := range []string{"cluster/", "meta/", "state/"} {

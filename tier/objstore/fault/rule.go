@@ -57,11 +57,22 @@ type Handle struct {
 	rule Rule
 	s    *Store
 	seen int // matching calls so far; under the store's lock
+	keys []string
 	hits atomic.Int64
 }
 
 // Hits returns how many calls the rule acted on.
 func (h *Handle) Hits() int { return int(h.hits.Load()) }
+
+// maxKeys bounds what Keys returns.
+const maxKeys = 1000
+
+// Keys returns the keys of the calls that the rule acted on, the first 1,000.
+func (h *Handle) Keys() []string {
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	return slices.Clone(h.keys)
+}
 
 // Remove ends the rule for calls to come.
 func (h *Handle) Remove() {

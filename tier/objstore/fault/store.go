@@ -120,6 +120,7 @@ func (s *Store) choose(op string, keys []string) (*Handle, time.Duration) {
 		if h.rule.Jitter > 0 {
 			delay += time.Duration(s.mu.rng.Int64N(int64(h.rule.Jitter)))
 		}
+		h.keys = append(h.keys, keys[:min(len(keys), maxKeys-len(h.keys))]...)
 		return h, delay
 	}
 	return nil, 0
