@@ -137,7 +137,7 @@ func printReport(w io.Writer, r *restore.Report) error {
 		t.row("not restored", fmt.Sprintf("%d frames of topics that are unknown", r.UnknownFrames))
 	}
 	if len(r.Damaged) > 0 {
-		t.row("damaged", fmt.Sprintf("%d objects of the shipped log, %s first; their frames stood in others too", len(r.Damaged), r.Damaged[0]))
+		t.row("damaged", fmt.Sprintf("%d objects, %s first; what they held stands in others too", len(r.Damaged), r.Damaged[0]))
 	}
 	t.row("newest record", when(r.NewestRecord))
 	t.row("took", r.Took.Round(time.Millisecond).String())

@@ -89,7 +89,7 @@ type Report struct {
 	TailBytes     int64         `json:"tail_bytes"`
 	Frames        int64         `json:"frames"`            // of shipped WAL that were read
 	UnknownFrames int64         `json:"unknown_frames"`    // of topics that no export names; not restored
-	Damaged       []string      `json:"damaged,omitempty"` // shipped WAL that could not be read and whose frames stand elsewhere too
+	Damaged       []string      `json:"damaged,omitempty"` // shipped WAL and state objects that do not read; what they hold stands elsewhere too
 	NewestRecord  time.Time     `json:"newest_record"`     // broker's time of the newest restored record; zero = none
 	Took          time.Duration `json:"took_ns"`
 }

@@ -79,6 +79,7 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 			}
 		}
 	}
+	r.report.Damaged = append(r.report.Damaged, i.damaged...)
 	next := i.replayFrom()
 	end := next
 	seen := overlap{}

@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"slices"
 	"sort"
 	"time"
 
@@ -44,8 +45,10 @@ type incarnation struct {
 	fenced   bool
 	wal      []manifest.Key // ascending
 	bytes    []int64        // of each
-	stateKey string
-	state    *archive.State // nil: it wrote none
+	states   []manifest.Key // ascending
+	stateKey string         // of state
+	state    *archive.State // the newest that reads; nil: it wrote none
+	damaged  []string       // state objects newer than that
 }
 
 func (i *incarnation) replayFrom() uint64 {
@@ -218,7 +221,7 @@ func (s *survey) findIncarnations(ctx context.Context, store objstore.Store) err
 		case manifest.KindWALOpen:
 			of(k).hasOpen = true
 		case manifest.KindState:
-			of(k).stateKey = info.Key // ascending: the last one is the newest
+			of(k).states = append(of(k).states, k)
 		}
 		return nil
 	}
@@ -271,17 +274,30 @@ func (i *incarnation) read(ctx context.Context, store objstore.Store) error {
 			return errcode.Wrap(errcode.Corrupt, err, "read %s", key)
 		}
 	}
-	if i.stateKey == "" {
-		return nil
+	return i.readState(ctx, store)
+}
+
+// readState reads the newest state object. One that is damaged is passed over
+// for an older one: with the log from there on, which must be whole, a restore
+// comes to the same. It is reported.
+func (i *incarnation) readState(ctx context.Context, store objstore.Store) error {
+	var first error
+	for _, key := range slices.Backward(i.states) {
+		state, err := ship.ReadState(ctx, store, key)
+		if err == nil {
+			i.state, i.stateKey = state, key.String()
+			return nil
+		}
+		err = errcode.Wrap(errcode.ArchiveUnavailable, listed(err), "state object %s", key)
+		if first == nil {
+			first = err
+		}
+		if !errcode.Is(err, errcode.Corrupt) {
+			return err
+		}
+		i.damaged = append(i.damaged, key.String())
 	}
-	key, err := manifest.ParseKey(i.stateKey)
-	if err != nil {
-		return err
-	}
-	if i.state, err = ship.ReadState(ctx, store, key); err != nil {
-		return errcode.Wrap(errcode.ArchiveUnavailable, listed(err), "state object %s", i.stateKey)
-	}
-	return nil
+	return first // none reads: nobody knows where to begin
 }
 
 func (s *survey) readChains(ctx context.Context, o *Options) error {
