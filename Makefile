@@ -21,6 +21,7 @@ PKGS        ?= ./...
 RACE_PKGS   ?= ./wal/... ./segment/... ./tier/... ./raftmeta/... ./node/... ./api/... ./bench/ref/...
 FUZZTIME    ?= 30s
 ROUNDS      ?= 30
+MINUTES     ?= 10
 BENCH       ?= .
 BENCHTIME   ?= 1s
 ARGS        ?=
@@ -62,6 +63,10 @@ fuzz: ## every fuzz target for FUZZTIME=30s each
 .PHONY: crash
 crash: tools build ## kill -9 under load, restart, compare, ROUNDS=30 times
 	TIDEMARK_KILL_ROUNDS=$(ROUNDS) go test -count=1 -v -timeout 60m -run '^TestKill' $$(.ci/packages '^func TestKill')
+
+.PHONY: outage
+outage: tools build ## the archive is away for MINUTES=10 under load, table; and on a small disk
+	TIDEMARK_OUTAGE=$(MINUTES)m go test -count=1 -v -timeout 90m -run '^TestOutage' $$(.ci/packages '^func TestOutage')
 
 .PHONY: tour
 tour: tools build ## 60 MB of real text: produce, archive, kill -9, lose the disk, restore, compare; S3 and file://

@@ -96,7 +96,7 @@ func (r *rig) drain() {
 	l.ctx, l.cancel = context.WithCancel(ctx)
 	defer l.stop()
 	r.epoch++
-	p := &producer{load: l, name: "drain-" + time.Now().Format("150405.000000"), rng: r.rng}
+	p := &producer{load: l, name: "drain-" + time.Now().Format("150405.000000"), rng: r.rng, acks: mixedAcks}
 	for range 3 * partitions {
 		p.one(p.next())
 	}

@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +15,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/internal/testkit/realnode"
 )
@@ -40,18 +43,27 @@ type load struct {
 
 	archived  atomic.Int64 // answers so far
 	stored    atomic.Int64
+	records   atomic.Int64 // in those
 	acked     atomic.Int64
 	lastError atomic.Pointer[error]
 }
 
 // startLoad starts producers and consumers.
 func (r *rig) startLoad() *load {
-	l := &load{rig: r, node: r.node, rate: rate.NewLimiter(recordRate, batchMost)}
+	l := &load{rig: r, node: r.node, rate: rate.NewLimiter(rate.Limit(cmp.Or(r.rate, recordRate)), batchMost)}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	r.epoch++
-	for i := range producers {
-		p := &producer{load: l, name: fmt.Sprintf("e%d-p%d", r.epoch, i), rng: rand.New(rand.NewPCG(r.rng.Uint64(), 2))}
+	start := func(name string, acks []broker.Ack) {
+		p := &producer{load: l, name: fmt.Sprintf("e%d-p%s", r.epoch, name), rng: rand.New(rand.NewPCG(r.rng.Uint64(), 2)), acks: acks}
 		l.wg.Go(p.run)
+	}
+	acks := mixedAcks
+	if r.apart {
+		acks = hotAcks
+		start("archived", []broker.Ack{broker.AckArchived})
+	}
+	for i := range producers {
+		start(strconv.Itoa(i), acks)
 	}
 	for range consumers {
 		c := &consumer{load: l, rng: rand.New(rand.NewPCG(r.rng.Uint64(), 3))}

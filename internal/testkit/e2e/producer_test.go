@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/tidemark-mq/tidemark/api/client"
 	"github.com/tidemark-mq/tidemark/internal/broker"
@@ -16,6 +17,7 @@ type producer struct {
 	name string
 	rng  *rand.Rand
 	sent int
+	acks []broker.Ack
 }
 
 func (p *producer) run() {
@@ -57,16 +59,13 @@ func (p *producer) next() broker.Record {
 	return r
 }
 
-func (p *producer) ack() broker.Ack {
-	switch n := p.rng.IntN(20); {
-	case n == 0:
-		return broker.AckArchived
-	case n < 10:
-		return broker.AckAccepted
-	default:
-		return broker.AckCommitted
-	}
-}
+// What producers ask for, each as often as it stands there.
+var (
+	hotAcks   = []broker.Ack{broker.AckAccepted, broker.AckCommitted}
+	mixedAcks = append(slices.Repeat(hotAcks, 10), broker.AckArchived)
+)
+
+func (p *producer) ack() broker.Ack { return p.acks[p.rng.IntN(len(p.acks))] }
 
 func level(ack broker.Ack) history.Level {
 	if ack == broker.AckArchived {
@@ -92,15 +91,16 @@ func (p *producer) one(rec broker.Record) {
 	}
 	out.Level, out.Answered = level(ack), h.Now()
 	out.Place = history.Place{Partition: int32(got.Partition), Offset: got.Offset}
-	p.count(ack)
+	p.count(ack, 1)
 	h.Produced(out)
 	if ack == broker.AckArchived && !got.Archived {
 		p.load.rig.t.Errorf("ack=archived was answered with %+v", got)
 	}
 }
 
-func (p *producer) count(ack broker.Ack) {
+func (p *producer) count(ack broker.Ack, records int) {
 	p.load.stored.Add(1)
+	p.load.records.Add(int64(records))
 	if ack == broker.AckArchived {
 		p.load.archived.Add(1)
 	}
@@ -119,7 +119,7 @@ func (p *producer) batch(records []broker.Record) {
 		p.load.refused("produce a batch", err)
 		answered, lvl = history.Never, history.Unknown
 	} else {
-		p.count(ack)
+		p.count(ack, len(records))
 		if got.Accepted != len(records) {
 			p.load.rig.t.Errorf("a batch of %d was answered with %+v", len(records), got)
 		}

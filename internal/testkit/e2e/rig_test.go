@@ -42,7 +42,9 @@ type rig struct {
 	node    *realnode.Node
 	history *history.History
 	rng     *rand.Rand
-	epoch   int // counts loads, so that no two records share a name
+	rate    int  // records a second of a load; 0 = recordRate
+	apart   bool // one more producer asks for ack=archived, the others never do
+	epoch   int  // counts loads, so that no two records share a name
 }
 
 // newRig chooses directories and randomness; nothing runs yet. archive is a URL.

@@ -113,6 +113,22 @@ func (s *Server) Restart() {
 	}
 }
 
+// Pause stops the server's clock, so to speak: connections are taken by the
+// kernel and nobody answers. Resume ends that. Neither does anything to a
+// stopped server.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused server go on.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.mu.proc; p != nil {
+		p.cmd.Process.Signal(sig)
+	}
+}
+
 func (s *Server) end(sig syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
