@@ -69,7 +69,10 @@ func openStore(fs vfs.FS, dir string, mustExist bool, f *fatal, logger *slog.Log
 		return nil, err
 	}
 	log := pebbleLogger{logger: logger.With("component", "pebble"), fatal: f, broken: newBroken()}
-	disk := steady.New(fs, "the metadata log in "+dir, logger, log.fail)
+	disk := steady.New(fs, "the metadata log in "+dir, logger, func(err error) {
+		log.fail(err)
+		f.park()
+	})
 	options := func() *pebble.Options {
 		return &pebble.Options{
 			FS:                 disk,

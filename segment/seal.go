@@ -75,7 +75,8 @@ func (w *Writer) rename() error {
 // between the rename of Seal and the moment its Info was recorded. It reads the
 // whole file, checks it against its footer, and makes name and content durable.
 // An active file of the same base, which a crash may bring back, is removed.
-// Errors: NotFound, Corrupt, UnsupportedVersion, Storage; nothing is changed then.
+// Errors: NotFound, Corrupt, UnsupportedVersion, Storage, Poisoned; nothing is
+// changed then.
 func Adopt(fs vfs.FS, dir string, o Options) (Info, error) {
 	path := fs.PathJoin(dir, SealedName(o.Base))
 	f, err := fs.Open(path, vfs.SequentialReadsOption)
@@ -119,7 +120,10 @@ func adopt(path string, f vfs.File, o *Options) (Info, error) {
 	if in.DataSHA256 != footer.DataSHA256 {
 		return Info{}, errcode.New(errcode.Corrupt, "segment %s: data sha256 want %x, got %x", path, footer.DataSHA256, in.DataSHA256)
 	}
-	return in, errcode.Wrap(errcode.Storage, f.Sync(), "sync segment %s", path)
+	if err := f.Sync(); err != nil {
+		return Info{}, errcode.New(errcode.Poisoned, "sync segment %s: %w; its partition takes no writes until a restart", path, err)
+	}
+	return in, nil
 }
 
 // sum reads the whole file and sets the three checksums in in, whose lengths

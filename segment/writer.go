@@ -62,14 +62,18 @@ func newWriter(fs vfs.FS, dir string, o Options) *Writer {
 }
 
 // Create begins an empty active segment in dir, which exists durably (MakeDir).
-// The file's name is durable when it returns. Errors: Exists, Storage.
+// The file's name is durable when it returns. An active file of that base that
+// is empty is taken over. Errors: Exists, Storage.
 func Create(fs vfs.FS, dir string, o Options) (*Writer, error) {
 	if o.Base < 0 {
 		return nil, errcode.New(errcode.InvalidArgument, "segment base %d is not an offset", o.Base)
 	}
 	w := newWriter(fs, dir, o)
 	for _, path := range []string{w.path, fs.PathJoin(dir, SealedName(o.Base))} {
-		switch _, err := fs.Stat(path); {
+		switch st, err := fs.Stat(path); {
+		case err == nil && path == w.path && st.Size() == 0:
+			// Of a Create that did not get to its end, for want of a descriptor
+			// to sync the directory with, say: it holds nothing.
 		case err == nil:
 			return nil, errcode.New(errcode.Exists, "segment %s exists already; recover it instead", path)
 		case !errors.Is(err, iofs.ErrNotExist):

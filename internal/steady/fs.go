@@ -53,7 +53,8 @@ type FS struct {
 // logged. lost, if it is not nil, hears of what is final: each sync that failed,
 // though Pebble itself may pass over it, and each change that failed but might
 // have waited, before Patient or after Hasten: Pebble may wait for ever then for
-// a flush that does not succeed, and its caller must not. lost does not block.
+// a flush that does not succeed, and its caller must not. After it Pebble is of
+// no use, and may panic over the error: lost had better not return to it.
 func New(fs vfs.FS, what string, logger *slog.Logger, lost func(error)) *FS {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)

@@ -112,6 +112,9 @@ func (e *Engine) heal(p *Partition) error {
 	w, _, err := segment.Recover(e.opts.FS, p.dir, segment.RecoverOptions{
 		Options: p.segmentOptions(meta.Base), Flushed: max(meta.Base, checkpointed), MinAppend: meta.MinAppend, MaxAppend: meta.MaxAppend,
 	})
+	if errcode.Is(err, errcode.Conflict) {
+		return e.healSeal(p, old)
+	}
 	if err != nil {
 		if !errcode.Is(err, errcode.Storage) {
 			p.refuse(err)
@@ -136,6 +139,23 @@ func (e *Engine) heal(p *Partition) error {
 		e.opts.Logger.Warn("close a segment file after a failed write", "error", err)
 	}
 	return nil
+}
+
+// healSeal ends a seal that had renamed its file and could not sync the
+// directory, for want of a descriptor, say. The sealed file is read and checked
+// as after a crash. The caller holds p.flush.
+func (e *Engine) healSeal(p *Partition, old *segment.Writer) error {
+	info, err := segment.Adopt(e.opts.FS, p.dir, p.segmentOptions(p.files.meta.Base))
+	if err == nil && info.Next != old.Next() {
+		err = errcode.New(errcode.Corrupt, "segment %s ends at offset %d after its seal, %d was written", p.segmentPath(info.Base), info.Next, old.Next())
+	}
+	if err != nil {
+		if !errcode.Is(err, errcode.Storage) {
+			p.refuse(err)
+		}
+		return err
+	}
+	return e.recordSeal(p, old, info, e.opts.Now())
 }
 
 // write appends batches to the segment file, merging small neighbours. The
@@ -212,6 +232,12 @@ func (e *Engine) seal(p *Partition) error {
 	if err != nil {
 		return err
 	}
+	return e.recordSeal(p, w, info, start)
+}
+
+// recordSeal makes the sealed file of w one of p's segments. The caller holds
+// p.flush.
+func (e *Engine) recordSeal(p *Partition, w *segment.Writer, info segment.Info, start time.Time) error {
 	sealed := state.Sealed{Info: info, FirstLSN: p.files.meta.FirstLSN}
 	// The file has its final name, and the directory was synced; now the local
 	// state may name it. A crash in between finds the .seg file in place of

@@ -3,29 +3,27 @@ package state
 import (
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
-// guard stands between the node and a Pebble that calls its fatal hook: when a
-// sync of its log or manifest failed, or a file of it is damaged. Pebble goes on
-// as if nothing had happened when the hook returns, so it does not: the calling
-// goroutine stays in it until the database is closed, and callers outside get
-// the error. That is final until a restart (I5).
+// guard stands between the node and a Pebble that has failed: a sync of one of its
+// files failed, or a file of it is damaged. Pebble goes on as if nothing had
+// happened when its fatal hook returns, and panics over some errors of the file
+// system, so neither returns: the calling goroutine stays there until the
+// process ends, and callers outside get the error. That is final until a restart
+// (I5).
 type guard struct {
 	tripped chan struct{} // closed by the first fatal error
-	closed  chan struct{} // closed by release
 
 	mu struct {
 		sync.Mutex
-		err      *errcode.Error
-		released bool
+		err *errcode.Error
 	}
 }
 
-func newGuard() *guard { return &guard{tripped: make(chan struct{}), closed: make(chan struct{})} }
+func newGuard() *guard { return &guard{tripped: make(chan struct{})} }
 
 // err returns the first fatal error, or nil.
 func (g *guard) err() error {
@@ -48,14 +46,11 @@ func (g *guard) trip(msg string) {
 	}
 }
 
-// release ends the goroutines that are inside the hook, now and later.
-func (g *guard) release() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if !g.mu.released {
-		g.mu.released = true
-		close(g.closed)
-	}
+// stop records a fatal error and keeps its caller, which is inside Pebble. The
+// caller's locks stay locked, so it must not even be unwound.
+func (g *guard) stop(msg string) {
+	g.trip(msg)
+	select {}
 }
 
 // run calls fn, which uses Pebble, on a goroutine of its own. It returns fn's
@@ -95,7 +90,5 @@ func (p pebbleLogger) Errorf(format string, args ...any) {
 func (p pebbleLogger) Fatalf(format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
 	p.l.Error("the local state failed on disk, nothing is accepted until a restart", "error", msg)
-	p.g.trip(msg)
-	<-p.g.closed
-	runtime.Goexit()
+	p.g.stop(msg)
 }

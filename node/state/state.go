@@ -87,7 +87,7 @@ func Open(fs vfs.FS, dir string, logger *slog.Logger) (*DB, error) {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	g := newGuard()
-	s := &DB{guard: g, fs: steady.New(fs, "the local state in "+dir, logger, func(err error) { g.trip(err.Error()) })}
+	s := &DB{guard: g, fs: steady.New(fs, "the local state in "+dir, logger, func(err error) { g.stop(err.Error()) })}
 	err := s.guard.run(func() (err error) {
 		s.db, err = pebble.Open(dir, &pebble.Options{
 			FS:           s.fs,
@@ -103,7 +103,6 @@ func Open(fs vfs.FS, dir string, logger *slog.Logger) (*DB, error) {
 		return nil
 	})
 	if err != nil {
-		s.guard.release()
 		if errcode.Is(err, errcode.Poisoned) {
 			return nil, errcode.New(errcode.Storage, "the local state %s cannot be opened, nothing in it was changed: free space or repair the disk, and start again: %w", dir, err)
 		}
@@ -152,9 +151,7 @@ func (s *DB) Hasten() { s.fs.Hasten() }
 // crash would leave it, with an error.
 func (s *DB) Close() error {
 	s.fs.Hasten()
-	err := s.guard.run(s.db.Close)
-	s.guard.release()
-	return err
+	return s.guard.run(s.db.Close)
 }
 
 // Marks returns the node's marks; a fresh database has zeros.
