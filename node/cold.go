@@ -254,12 +254,15 @@ func (r *coldReader) look(ctx context.Context, id broker.PartitionID, f func(*ma
 }
 
 // FindTime implements partition.Archive.
-func (r *coldReader) FindTime(ctx context.Context, id broker.PartitionID, from, ms int64) (at int64, ok bool, err error) {
+func (r *coldReader) FindTime(ctx context.Context, id broker.PartitionID, from, local, ms int64) (at int64, ok bool, err error) {
 	for {
 		var loc manifest.Location
 		err = r.look(ctx, id, func(chain *manifest.Chain) (manifest.Segment, error) {
 			if loc, err = chain.FindTime(ctx, from, ms); err != nil {
 				return loc.Segment, unreachable(err, "find a time in partition %s", id)
+			}
+			if loc.Segment.Base >= local {
+				loc.Kind = manifest.Beyond // what the archive alone has holds no such time
 			}
 			if loc.Kind == manifest.InSegment {
 				at, ok, err = r.findTimeIn(ctx, loc.Segment, from, ms)

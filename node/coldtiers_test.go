@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -36,12 +38,23 @@ const coldRecords = 75
 
 func newColdNode(t *testing.T, gone int) *coldNode {
 	t.Helper()
+	return newColdNodeIn(t, mem.New("test", nil), gone)
+}
+
+// timeOf is the timestamp of the record at an offset.
+func timeOf(offset int64) int64 { return 1_700_000_000_000 + 10*offset }
+
+func newColdNodeIn(t *testing.T, store objstore.Store, gone int) *coldNode {
+	t.Helper()
 	dir := t.TempDir()
-	store := mem.New("test", nil)
-	n := openNode(t, testOptions(dir, store))
+	o := testOptions(dir, store)
+	var clock atomic.Int64 // offset of the record that is produced now
+	o.Now = func() time.Time { return time.UnixMilli(timeOf(clock.Load())) }
+	n := openNode(t, o)
 	c := &coldNode{t: t, store: store, id: broker.PartitionID{Topic: createTopic(t, n, "t", 1).ID}}
 	p := n.engine.Get(c.id)
 	for i := range coldRecords {
+		clock.Store(int64(i))
 		produce(t, n, "t", broker.AckAccepted, broker.NewRecord{Partition: 0, Value: fmt.Appendf(nil, "%d %s", i, strings.Repeat("0123456789", 300))})
 		if i%10 == 9 && i < 60 {
 			if err := n.engine.Seal(p); err != nil {
@@ -59,7 +72,7 @@ func newColdNode(t *testing.T, gone int) *coldNode {
 	for range gone {
 		c.dropLocal()
 	}
-	c.Node = openNode(t, testOptions(dir, store))
+	c.Node = openNode(t, o)
 	t.Cleanup(func() { closeNode(t, c.Node) })
 	if c.chain, err = manifest.Load(context.Background(), store, c.id, 0); err != nil {
 		t.Fatal(err)
@@ -268,5 +281,61 @@ func TestLentRuns(t *testing.T) {
 	}
 	if n := c.reader.lent.Load(); n != 0 {
 		t.Fatalf("%d runs are still lent", n)
+	}
+}
+
+// counting counts the reads of a store.
+type counting struct {
+	objstore.Store
+	reads atomic.Int64
+}
+
+func (c *counting) Get(ctx context.Context, key string) (io.ReadCloser, objstore.Info, error) {
+	c.reads.Add(1)
+	return c.Store.Get(ctx, key)
+}
+
+func (c *counting) GetRange(ctx context.Context, key string, p []byte, off int64) (int, error) {
+	c.reads.Add(1)
+	return c.Store.GetRange(ctx, key, p, off)
+}
+
+// A lookup by time lands in the archive, in a local file and in memory; a time
+// after all records is answered without a read of the store, and one that the
+// archive holds with an index and a chunk (B122, B125). What was trimmed is not
+// found, to within a segment (B123).
+func TestFindTimeAcrossTiers(t *testing.T) {
+	ctx := context.Background()
+	store := &counting{Store: mem.New("test", nil)}
+	c := newColdNodeIn(t, store, 4)
+	at := func(ms, want int64) {
+		t.Helper()
+		if got, err := c.OffsetForTime(ctx, "t", 0, ms); err != nil || got != want {
+			t.Errorf("the first record at or after %d is at %d, want %d: %v", ms, got, want, err)
+		}
+	}
+	first := timeOf(25) // loads the chain
+	at(first, 25)
+	store.reads.Store(0)
+	at(timeOf(coldRecords)+3_600_000, coldRecords)
+	at(timeOf(45), 45) // a local file, and the archive knows that it has none before
+	at(timeOf(70), 70) // memory
+	at(timeOf(70)+1, 71)
+	if n := store.reads.Load(); n != 0 {
+		t.Errorf("%d reads of the store for times that it does not hold alone", n)
+	}
+	at(timeOf(12), 12)
+	at(timeOf(13)-1, 13)
+	if n := store.reads.Load(); n > 2 {
+		t.Errorf("%d reads of the store for times in one segment", n)
+	}
+	if _, err := c.chain.Trim(ctx, c.owner(), 15); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.chains.refresh(ctx, c.id); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok, err := c.reader.FindTime(ctx, c.id, 15, 40, timeOf(2)); err != nil || !ok || got != 15 {
+		t.Errorf("a trimmed time: %d %v %v", got, ok, err)
 	}
 }

@@ -125,7 +125,7 @@ func (a *memArchive) Bounds(_ context.Context, id broker.PartitionID, offset int
 }
 
 // FindTime implements Archive.
-func (a *memArchive) FindTime(_ context.Context, id broker.PartitionID, from, ms int64) (int64, bool, error) {
+func (a *memArchive) FindTime(_ context.Context, id broker.PartitionID, from, _, ms int64) (int64, bool, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p := a.parts[id]; p != nil {

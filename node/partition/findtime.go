@@ -26,8 +26,8 @@ func (p *Partition) FindTime(ctx context.Context, ms int64) (int64, error) {
 			return 0, p.because(err)
 		}
 		// What was trimmed meanwhile is not the answer (B123).
-		if !again && at >= p.oldest() {
-			return min(at, hw), nil
+		if now := p.oldest(); !again && (at >= now || now == oldest) {
+			return max(oldest, min(at, hw)), nil
 		}
 		if err := ctx.Err(); err != nil {
 			return 0, err
@@ -40,7 +40,7 @@ func (p *Partition) FindTime(ctx context.Context, ms int64) (int64, error) {
 func (p *Partition) findTime(ctx context.Context, oldest, ms, hw int64) (at int64, again bool, err error) {
 	start := max(oldest, p.localStart())
 	if a := p.e.opts.Archive; a != nil && oldest < start {
-		at, ok, err := a.FindTime(ctx, p.ID, oldest, ms)
+		at, ok, err := a.FindTime(ctx, p.ID, oldest, start, ms)
 		if err != nil || ok && at < start {
 			return at, false, err
 		}

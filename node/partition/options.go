@@ -51,7 +51,8 @@ type Archive interface {
 	Bounds(ctx context.Context, p broker.PartitionID, offset int64) (base, next int64, ok bool, err error)
 	// FindTime returns the first archived offset at or above from whose
 	// record's timestamp is at or after ms; ok is false when there is none.
-	FindTime(ctx context.Context, p broker.PartitionID, from, ms int64) (offset int64, ok bool, err error)
+	// Segments that begin at or above local are on this node and may be left out.
+	FindTime(ctx context.Context, p broker.PartitionID, from, local, ms int64) (offset int64, ok bool, err error)
 }
 
 // Options configures an Engine. Zero values take the defaults above.
