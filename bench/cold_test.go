@@ -34,13 +34,16 @@ const (
 // everything in the page cache:
 //
 //	get     plain range requests for all bytes of the objects, 8 at once
+//	keep    the same, each answer written to a file: the least that keeping costs
 //	unkept  cold.Cache without room on disk: every batch verified
 //	cold    cold.Cache that has none of them: the same, and every chunk kept on disk
 //	hot     the same segments from local files, every batch verified
 //	second  cold.Cache again, from its directory
 //
-// and reports unkept/get, cold/get and second/hot: 1 = the cache costs nothing. Buffers are
-// warm on all sides: those of the plain requests stay from round to round, and
+// and reports unkept/get, keep/get, cold/get, cold/keep and second/hot: 1 = the
+// cache costs nothing. first/get is the time from opening a segment that nothing is
+// known of to its first verified batch, against one plain request of 64 KiB.
+// Buffers are warm on all sides: those of the plain requests stay from round to round, and
 // each cache reads another segment first. What the second read had to download
 // because the first could not keep it is reported too.
 func BenchmarkColdRead(b *testing.B) {
@@ -56,15 +59,24 @@ func BenchmarkColdRead(b *testing.B) {
 		bufs[i] = make([]byte, getBytes)
 	}
 	root := b.TempDir()
-	var get, coldRead, hot, second, unkeptX, coldX, secondX series
+	var get, coldRead, hot, second, unkeptX, keepX, coldX, coldKeepX, secondX, firstX series
 	refetched := 0.0
 	for b.Loop() {
 		for round := range coldRounds + 1 {
 			dir := filepath.Join(root, strconv.Itoa(round))
 			g := rate(segs, func() { plainGets(b, st, segs, bufs) })
+			keep := filepath.Join(root, "keep")
+			if err := os.Mkdir(keep, 0o755); err != nil {
+				b.Fatal(err)
+			}
+			k := rate(segs, func() { keptGets(b, st, segs, bufs, keep) })
+			if err := os.RemoveAll(keep); err != nil { // before its pages are written back
+				b.Fatal(err)
+			}
 			c, _ := openCache(b, st, dir, 1)
 			coldScan(b, c, warm)
 			u := rate(segs, func() { coldScan(b, c, segs) })
+			first := firstBytes(b, st, segs)
 			closeCache(b, c)
 			c, _ = openCache(b, st, dir, 0)
 			coldScan(b, c, warm)
@@ -89,6 +101,9 @@ func BenchmarkColdRead(b *testing.B) {
 			hot.add(h)
 			second.add(s)
 			unkeptX.add(u / g)
+			keepX.add(k / g)
+			coldKeepX.add(cr / k)
+			firstX.add(first)
 			coldX.add(cr / g)
 			secondX.add(s / h)
 			refetched += missed
@@ -101,7 +116,10 @@ func BenchmarkColdRead(b *testing.B) {
 	b.ReportMetric(ratio, "zstd-ratio")
 	b.ReportMetric(refetched, "refetched-chunks")
 	unkeptX.report(b, "unkept/get", true)
+	keepX.report(b, "keep/get", true)
 	coldX.report(b, "cold/get", true)
+	coldKeepX.report(b, "cold/keep", true)
+	firstX.report(b, "first/get", true)
 	secondX.report(b, "second/hot", true)
 }
 
@@ -165,6 +183,49 @@ func openAll(b *testing.B, c *cold.Cache, segs []archived) {
 // plainGets fetches every byte of the objects, one request at a time into each
 // buffer, and looks at none.
 func plainGets(b *testing.B, st objstore.Store, segs []archived, bufs [][]byte) {
+	eachGet(b, st, segs, bufs, func(int64, []byte) error { return nil })
+}
+
+// keptGets is plainGets with every answer in a file of its own.
+func keptGets(b *testing.B, st objstore.Store, segs []archived, bufs [][]byte, dir string) {
+	eachGet(b, st, segs, bufs, func(i int64, p []byte) error {
+		return os.WriteFile(filepath.Join(dir, strconv.FormatInt(i, 10)), p, 0o600)
+	})
+}
+
+// firstBytes is how much longer a cache takes to its first batch, in the middle
+// of a segment whose index it does not have, than a request of 64 KiB: the median
+// over the segments.
+func firstBytes(b *testing.B, st objstore.Store, segs []archived) float64 {
+	ctx := context.Background()
+	var x series
+	small := make([]byte, 64<<10)
+	for i, a := range segs {
+		begin := time.Now()
+		if _, err := st.GetRange(ctx, a.seg.Key(), small, int64(i+1)<<20); err != nil {
+			b.Fatal(err)
+		}
+		plain := time.Since(begin)
+		c, _ := openCache(b, st, b.TempDir(), 1)
+		begin = time.Now()
+		r, err := c.Open(ctx, a.seg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		scan := r.Batches((a.seg.Base + a.seg.Next) / 2)
+		if _, _, err := scan.Next(ctx); err != nil {
+			b.Fatal(err)
+		}
+		x.add(time.Since(begin).Seconds() / plain.Seconds())
+		scan.Close()
+		closeCache(b, c)
+	}
+	return x.median()
+}
+
+// eachGet fetches every byte of the objects, one request at a time into each
+// buffer, and hands the i-th answer to use.
+func eachGet(b *testing.B, st objstore.Store, segs []archived, bufs [][]byte, use func(i int64, p []byte) error) {
 	type piece struct {
 		key string
 		off int64
@@ -184,7 +245,11 @@ func plainGets(b *testing.B, st objstore.Store, segs []archived, bufs [][]byte) 
 				if i >= int64(len(pieces)) {
 					return
 				}
-				if _, err := st.GetRange(context.Background(), pieces[i].key, buf, pieces[i].off); err != nil {
+				n, err := st.GetRange(context.Background(), pieces[i].key, buf, pieces[i].off)
+				if err == nil {
+					err = use(i, buf[:n])
+				}
+				if err != nil {
 					b.Error(err)
 					return
 				}

@@ -20,3 +20,8 @@ func (s *series) report(b *testing.B, unit string, spread bool) {
 		b.ReportMetric(v[len(v)-1], unit+"-max")
 	}
 }
+
+func (s *series) median() float64 {
+	v := slices.Sorted(slices.Values(s.v))
+	return v[len(v)/2]
+}
