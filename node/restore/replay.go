@@ -217,19 +217,46 @@ func (r *replay) section(appendMS int64, s frame.Section) error {
 		if h.NextOffset() <= p.next || !manifest.Counts(p.fences, s.Generation, h.BaseOffset) {
 			continue // the chain has it, or it is of an owner that had lost the partition
 		}
-		if err := r.batch(p, s.Generation, appendMS, h.BaseOffset, batch); err != nil {
+		if err := r.cutBatch(p, s.Generation, appendMS, h.BaseOffset, batch); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// cutBatch takes a batch, without the offsets that are there already: a
+// repaired node carries records in other batches than it had shipped them in.
+func (r *replay) cutBatch(p *restored, generation uint32, appendMS, base int64, batch []byte) error {
+	if base >= p.next {
+		return r.batch(p, generation, appendMS, base, batch)
+	}
+	whole, err := segment.ParseHeader(batch)
+	if err != nil || whole.NextOffset() <= p.next {
+		return err
+	}
+	run, err := segment.CutBatch(batch, p.next)
+	for err == nil && len(run) > 0 {
+		var part []byte
+		var h segment.BatchHeader
+		if part, run, err = segment.NextBatch(run); err == nil {
+			h, err = segment.ParseHeader(part)
+		}
+		if err == nil {
+			err = r.batch(p, generation, appendMS, h.BaseOffset, part)
+		}
+	}
+	return err
+}
+
 // batch appends a batch that is next, and keeps one that comes early: the
 // records in front of it stand later in the log, or lie behind a gap.
 func (r *replay) batch(p *restored, generation uint32, appendMS, base int64, data []byte) error {
 	if base != p.next && !p.gap(p.next, base) {
-		if _, ok := p.early[base]; ok {
-			return nil // carried
+		if e, ok := p.early[base]; ok {
+			if len(e.data) >= len(data) {
+				return nil // carried
+			}
+			r.early -= int64(len(e.data)) // as a part of a larger batch
 		}
 		if r.early += int64(len(data)); r.early > maxEarly {
 			return errcode.New(errcode.Corrupt, "partition %s: records at offset %d and above are there, those from %d on are not", p.ID, base, p.next)
@@ -247,7 +274,7 @@ func (r *replay) batch(p *restored, generation uint32, appendMS, base int64, dat
 		}
 		delete(p.early, at)
 		r.early -= int64(len(e.data))
-		if err := r.add(p, e.appendMS, e.data); err != nil {
+		if err := r.cutBatch(p, e.generation, e.appendMS, at, e.data); err != nil {
 			return err
 		}
 	}
@@ -255,7 +282,7 @@ func (r *replay) batch(p *restored, generation uint32, appendMS, base int64, dat
 
 func (p *restored) nextEarly() (int64, earlyBatch, bool) {
 	for at, e := range p.early {
-		if at == p.next || at > p.next && p.gap(p.next, at) {
+		if at <= p.next || p.gap(p.next, at) {
 			return at, e, true
 		}
 	}
