@@ -160,8 +160,6 @@ func (w *Writer) Append(batch []byte, minMS, maxMS int64) error {
 func (w *Writer) follows(h *BatchHeader) error {
 	in := &w.mu.info // only this goroutine writes it
 	switch {
-	case h.Records == 0:
-		return errcode.New(errcode.Conflict, "segment %s: batch at offset %d has no records", w.path, h.BaseOffset)
 	case h.BaseOffset < in.Next:
 		return errcode.New(errcode.Conflict, "segment %s: batch at offset %d, at least %d is expected", w.path, h.BaseOffset, in.Next)
 	case in.DataLength > 0 && h.Generation < in.LastGeneration:

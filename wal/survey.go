@@ -123,6 +123,9 @@ func (s *Survey) dropRecycled(found []run) []run {
 // list finds the log's files; a path that is a file is the only one.
 func (s *Survey) list() error {
 	st, err := s.fs.Stat(s.Dir)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil // a log that has lost all of its files
+	}
 	if err != nil {
 		return errcode.Wrap(errcode.Storage, err, "look at %s", s.Dir)
 	}

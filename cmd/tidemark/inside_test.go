@@ -286,3 +286,58 @@ func TestBucketCat(t *testing.T) {
 		}
 	}
 }
+
+// Proves that wal repair shows its plan and changes nothing, repairs with
+// --apply, and that the node serves every record of what the archive has filled
+// (I4); without an archive just the damaged group's are gone (I3).
+func TestWALRepair(t *testing.T) {
+	t.Parallel()
+	for _, ask := range []bool{true, false} {
+		dir := lived(t)
+		data := dir + "/data"
+		file := onlyMatch(t, data+"/wal/*.wal")
+		change(t, file, func(b []byte) []byte { b[3*4096+80] ^= 1; return b })
+		args := []string{"wal", "repair", data}
+		want := "rebuild"
+		if ask {
+			args, want = append(args, "--archive", "file://"+dir+"/archive"), "refill"
+		}
+		damaged, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := command{}.must(t, args...)
+		for _, part := range []string{want, file, "12288", "nothing was changed"} {
+			if !strings.Contains(out, part) {
+				t.Errorf("no %q in %s", part, out)
+			}
+		}
+		if now, err := os.ReadFile(file); err != nil || !slices.Equal(now, damaged) {
+			t.Fatalf("a look has changed the log: %v", err)
+		}
+		var report struct {
+			Action string `json:"action"`
+			Kept   string `json:"kept"`
+		}
+		if err := json.Unmarshal([]byte(command{}.must(t, append(args, "--apply", "--json")...)), &report); err != nil || report.Action != want {
+			t.Fatalf("%+v %v", report, err)
+		}
+		if old, err := os.ReadFile(filepath.Join(report.Kept, filepath.Base(file))); err != nil || !slices.Equal(old, damaged) {
+			t.Errorf("the damaged file is not kept: %v", err)
+		}
+		if out := (command{}).must(t, "wal", "repair", data); !strings.Contains(out, "nothing: the log verifies") {
+			t.Errorf("after the repair: %s", out)
+		}
+		s := devServe(t, dir)
+		total := 0
+		for p := range 2 {
+			total += len(records(t, s.client().must(t, "replay", "orders", "--partition", fmt.Sprint(p))))
+		}
+		if total != 120 { // a stopped node has everything in its segment files too
+			t.Errorf("%d records, want 120", total)
+		}
+		if r := (command{}).run("wal", "repair", data); r.code != exitFailed || !strings.Contains(r.err, "in use") {
+			t.Errorf("beside a running node: %+v", r)
+		}
+	}
+}

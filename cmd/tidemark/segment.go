@@ -78,7 +78,7 @@ data, the order of offsets, index and footer. An active file (.log) has no foote
 bytes at its end that are no batch may be a torn write, which a start cuts off.
 Of a directory every segment file is checked, and whether they follow each other.
 Exits 1 when something does not verify, and says what to do then.`,
-		Example: "  tidemark segment verify /var/lib/tidemark/topics/4f3c2b1a09876543/00000000000000000000",
+		Example: "  tidemark segment verify /var/lib/tidemark/topics/4f3c2b1a09876543/0",
 		Args: func(cmd *cobra.Command, given []string) error {
 			if len(given) == 0 {
 				return usagef("segment verify: FILE is missing; see `%s --help`", cmd.CommandPath())

@@ -26,7 +26,7 @@ func newSegmentDump(p *process) *cobra.Command {
 With --archive the argument is a key of that archive, as bucket verify and bucket
 inspect name it. Each batch is verified before it is printed; the first one that
 does not verify ends the command with exit code 1 (segment verify shows all).`,
-		Example: `  tidemark segment dump /var/lib/tidemark/topics/4f3c2b1a09876543/00000000000000000000/00000000000000000000.seg
+		Example: `  tidemark segment dump /var/lib/tidemark/topics/4f3c2b1a09876543/0/00000000000000000000.seg
   tidemark segment dump 00000000000000000000.log --records --json`,
 		Args: args("FILE|KEY"),
 	}

@@ -15,7 +15,7 @@ import (
 
 func newWAL(p *process) *cobra.Command {
 	cmd := family("wal", "Look into a write-ahead log on disk, and repair a damaged one",
-		"  tidemark wal dump /var/lib/tidemark", newWALDump(p))
+		"  tidemark wal dump /var/lib/tidemark", newWALDump(p), newWALRepair(p))
 	cmd.Long = `Look into a write-ahead log on disk, without the node, and repair a damaged one.`
 	return cmd
 }

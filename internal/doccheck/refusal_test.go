@@ -9,7 +9,7 @@ import (
 )
 
 // messageSections are the parts of the page whose tables begin with messages.
-var messageSections = []string{"Configuration", "Startup", "Readiness", "Restore"}
+var messageSections = []string{"Configuration", "Startup", "Readiness", "Repair", "Restore"}
 
 // Every message that the page explains is one that a program still writes: a
 // reader who searches for what he sees must find it.

@@ -122,6 +122,9 @@ func SyncDir(fs vfs.FS, dir string) error {
 // Open reads the directory's identity, or gives a new directory one. Conflict:
 // it is another node's, or no data directory at all.
 func Open(fs vfs.FS, dir, nodeID string, random io.Reader) (Identity, error) {
+	if err := noRepair(fs, dir); err != nil {
+		return Identity{}, err
+	}
 	id, err := Read(fs, dir)
 	switch {
 	case errcode.Is(err, errcode.NotFound):
@@ -153,6 +156,26 @@ func MustBeEmpty(fs vfs.FS, dir string) error {
 		if name != LockFile && name != identityFile+".tmp" && name != "lost+found" {
 			return errcode.New(errcode.Conflict, "data directory %s has no %s but holds %q: it is not a Tidemark data directory; choose an empty one", dir, identityFile, name)
 		}
+	}
+	return nil
+}
+
+// RepairDir is where a repair builds what the directory is to hold, and
+// RepairReady the file in it that says that it has begun to put it in place.
+const (
+	RepairDir   = "repair"
+	RepairReady = "READY"
+)
+
+// noRepair refuses a directory whose repair was interrupted while it put its
+// parts in place: they are of two incarnations until it is run again.
+func noRepair(fs vfs.FS, dir string) error {
+	path := fs.PathJoin(dir, RepairDir, RepairReady)
+	switch _, err := fs.Stat(path); {
+	case err == nil:
+		return errcode.New(errcode.Conflict, "data directory %s is in the middle of a repair (%s exists): run `tidemark wal repair %s --apply` again, which ends it", dir, path, dir)
+	case !errors.Is(err, iofs.ErrNotExist):
+		return errcode.Wrap(errcode.Storage, err, "look at %s", path)
 	}
 	return nil
 }
