@@ -137,6 +137,9 @@ func (b *build) openEngine() (err error) {
 		}
 		// LSNs begin anew: those of the old log would be above them.
 		e.Sealed, e.Groups, e.GroupLSN = nil, nil, 0
+		if e.SkippedLSN > 0 {
+			e.SkippedLSN = 1
+		}
 		if e.Active != nil {
 			active := *e.Active
 			active.FirstLSN = 1
@@ -334,9 +337,7 @@ func (b *build) finishState() error {
 			continue
 		}
 		for _, s := range e.Sealed {
-			if !s.Archived {
-				s.FirstLSN = 1
-			}
+			s.FirstLSN = 1
 			batch.PutSegment(e.ID, s)
 		}
 	}

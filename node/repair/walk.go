@@ -45,7 +45,7 @@ func newTrack(fs vfs.FS, dir string, e *state.Entry) (*track, error) {
 		s := &e.Sealed[i]
 		t.files = append(t.files, localFile{segment.SealedName(s.Base), s.Base, true})
 		t.lastT = max(t.lastT, s.MaxTimestamp)
-		if _, err := fs.Stat(fs.PathJoin(dir, segment.SealedName(s.Base))); err != nil && !s.Archived && s.Next > e.ArchivedEnd {
+		if _, err := fs.Stat(fs.PathJoin(dir, segment.SealedName(s.Base))); err != nil && !s.Confirmed && s.Next > max(e.ArchivedEnd, e.Oldest) {
 			return nil, errcode.New(errcode.Corrupt, "segment file %s is missing and the archive does not have it: %w", fs.PathJoin(dir, segment.SealedName(s.Base)), err)
 		}
 	}
