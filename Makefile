@@ -22,6 +22,10 @@ RACE_PKGS   ?= ./wal/... ./segment/... ./tier/... ./raftmeta/... ./node/... ./ap
 FUZZTIME    ?= 30s
 ROUNDS      ?= 30
 MINUTES     ?= 10
+HISTORIES   ?= 1000000
+LIMIT       ?= 60m
+SEED        ?= $(shell date +%s)
+ONLY        ?=
 BENCH       ?= .
 BENCHTIME   ?= 1s
 ARGS        ?=
@@ -67,6 +71,14 @@ crash: tools build ## kill -9 under load, restart, compare, ROUNDS=30 times
 .PHONY: outage
 outage: tools build ## the archive is away for MINUTES=10 under load, table; and on a small disk
 	TIDEMARK_OUTAGE=$(MINUTES)m go test -count=1 -v -timeout 90m -run '^TestOutage' $$(.ci/packages '^func TestOutage')
+
+.PHONY: chaos
+chaos: ## HISTORIES=1000000 crash histories of every model within LIMIT=60m, from a new SEED
+	.ci/chaos $(HISTORIES) $(LIMIT) $(SEED)
+
+.PHONY: mutants
+mutants: ## break each rule of the code once and see a test fail (ONLY=regexp)
+	go run ./internal/testkit/crash/mutants -only '$(ONLY)'
 
 .PHONY: tour
 tour: tools build ## 60 MB of real text: produce, archive, kill -9, lose the disk, restore, compare; S3 and file://

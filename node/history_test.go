@@ -368,7 +368,7 @@ func (f *nodeLife) act() {
 		t, _ := n.meta.Topic("t")
 		return broker.PartitionID{Topic: t.ID, Partition: uint32(rng.IntN(nodeParts))}
 	}
-	switch rng.IntN(14) {
+	switch rng.IntN(15) {
 	case 0, 1, 2, 3:
 		f.produce()
 	case 4, 5:
@@ -391,7 +391,11 @@ func (f *nodeLife) act() {
 		if !down && f.flaky == 0 {
 			f.until("upload", func() bool { end, _ := p.ArchivedEnd(); return end >= p.HighWatermark() })
 		}
-	case 13: // once it is down it stays so until the next life
+	case 13: // what the archive has need not be here: reads go there
+		p := n.engine.Get(id())
+		_, err := n.engine.Evict(p, p.HighWatermark())
+		f.must(err)
+	case 14: // once it is down it stays so until the next life
 		f.mu.Lock()
 		f.down = f.down || rng.IntN(3) == 0
 		f.mu.Unlock()
@@ -415,14 +419,23 @@ func (f *nodeLife) run(n *Node) {
 	f.p.bucket.Hook(f.call)
 	if n == nil {
 		n = f.open()
+		f.mu.Lock() // it started with the bucket down, perhaps; what is only there is read now
+		down := f.down
+		f.down = false
+		f.mu.Unlock()
 		keep := f.p.durable
 		if f.killed {
 			keep = f.p.written
 		}
 		f.verify(n, f.p, keep, keep, false)
+		f.adopt(n)
+		f.mu.Lock()
+		f.down = down
+		f.mu.Unlock()
 		t.Count()
+	} else {
+		f.adopt(n)
 	}
-	f.adopt(n)
 	for range []int{10 + rng.IntN(20), 1 + rng.IntN(5), 1}[f.depth] {
 		f.act()
 	}

@@ -238,7 +238,7 @@ func (f *life) act() {
 			t.Fatal(err)
 		}
 	}
-	switch k := rng.IntN(12); k {
+	switch k := rng.IntN(13); k {
 	case 0, 1, 2, 3, 4:
 		if lsn := f.append(); lsn > 0 {
 			check(f.wait(lsn, k < 3))
@@ -259,7 +259,7 @@ func (f *life) act() {
 		}
 	case 8, 9:
 		f.log.tick()
-	case 10:
+	case 10, 12:
 		f.mu.Lock()
 		if f.p.acked > f.p.needed {
 			f.p.needed += 1 + rng.Uint64N(f.p.acked-f.p.needed)
@@ -267,6 +267,7 @@ func (f *life) act() {
 		needed := f.p.needed
 		f.mu.Unlock()
 		f.log.Hold("state", needed)
+		f.log.recycle() // or the janitor does, at a moment of its own
 	case 11:
 		p := f.promise()
 		if p.acked < p.needed {

@@ -22,6 +22,8 @@ type enginePromise struct {
 	commits []modelCommit
 	entries []groupSettled
 	staged  [machineParts]uint64 // next number to settle
+	oldest  [machineParts]int64  // starts that were answered
+	starts  [machineParts]int64  // and those that were asked for
 	written uint64               // LSNs, as the log said
 	durable uint64
 	created bool
@@ -137,6 +139,9 @@ func (f *engineLife) verify() {
 		if ends[n] > len(p.logs[n]) {
 			t.Fatalf("partition %d has %d records, %d were appended", n, ends[n], len(p.logs[n]))
 		}
+		if at := part.Oldest(); at < p.oldest[n] || at > p.starts[n] {
+			t.Fatalf("partition %d begins at %d, it was trimmed to %d, and to %d without an answer", n, at, p.oldest[n], p.starts[n])
+		}
 		f.read(part, p.logs[n][:ends[n]])
 		f.r.contiguous(uint32(n))
 	}
@@ -172,6 +177,8 @@ func (f *engineLife) settle(ends [machineParts]int) {
 	f.log = f.r.log
 	for n, end := range ends {
 		p.logs[n] = slices.Clip(p.logs[n][:end])
+		p.oldest[n] = f.r.engine.Get(pid(uint32(n))).Oldest()
+		p.starts[n] = p.oldest[n]
 		p.staged[n] = 0
 		for k := range f.groups.of(pid(uint32(n))) {
 			p.staged[n] = max(p.staged[n], k+1)
@@ -191,7 +198,7 @@ func (f *engineLife) settle(ends [machineParts]int) {
 // read compares everything visible of a partition with values.
 func (f *engineLife) read(p *Partition, values []string) {
 	var buf Buffer
-	for from := int64(0); from < int64(len(values)); {
+	for from := p.Oldest(); from < int64(len(values)); {
 		run, err := p.Read(context.Background(), from, 4<<10, &buf)
 		if err != nil || len(run) == 0 {
 			f.t.Fatalf("partition %s at %d of %d: %d batches, %v", p.ID, from, len(values), len(run), err)
@@ -261,7 +268,7 @@ func (f *engineLife) act() {
 	ctx, rng := context.Background(), f.t.Rand
 	e := f.r.engine
 	p := e.Get(pid(uint32(rng.IntN(machineParts))))
-	switch rng.IntN(12) {
+	switch rng.IntN(13) {
 	case 0, 1, 2, 3:
 		parts, lsn := f.append()
 		if lsn == 0 {
@@ -275,8 +282,10 @@ func (f *engineLife) act() {
 				f.t.Fatalf("partition %d: high watermark %d after an answer for %d", n, hw, len(f.p.logs[n]))
 			}
 		}
-	case 4:
-		f.append()
+	case 4: // what is not durable stays out of sight, whoever advances
+		if parts, lsn := f.append(); lsn > 0 {
+			e.Advance(parts)
+		}
 	case 5, 6:
 		f.mu.Lock()
 		n := p.ID.Partition
@@ -299,6 +308,36 @@ func (f *engineLife) act() {
 		f.invariants()
 	case 11:
 		p.evict(1 << 30)
+	case 12:
+		n, start := p.ID.Partition, int64(0)
+		if hw := p.HighWatermark(); hw > 0 {
+			start = rng.Int64N(hw + 1)
+		}
+		f.mu.Lock()
+		f.p.starts[n] = max(f.p.starts[n], start)
+		f.mu.Unlock()
+		_, err := e.Trim(p, start)
+		f.must(err)
+		f.mu.Lock()
+		if err == nil {
+			f.p.oldest[n] = max(f.p.oldest[n], start)
+		}
+		f.mu.Unlock()
+	}
+	f.visible()
+}
+
+// visible holds what can be read against the durable LSN: I2.
+func (f *engineLife) visible() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.p.commits {
+		for n, end := range c.ends {
+			hw := f.r.engine.Get(pid(n)).HighWatermark()
+			if durable := f.r.log.Durable(); c.lsn > durable && hw >= int64(end) {
+				f.t.Fatalf("partition %d: visible to %d, LSN %d is not durable (%d is)", n, hw, c.lsn, durable)
+			}
+		}
 	}
 }
 
@@ -394,7 +433,7 @@ func (f *engineLife) develop(s crash.Shot[enginePromise]) {
 }
 
 // I1, I2, I3, I4, I5, I11, B38, B45, B46, B49, B50: appends over several
-// partitions, group entries, flushes, seals, checkpoints and evictions, over a
+// partitions, group entries, flushes, seals, checkpoints, evictions and trims, over a
 // real log and a real local state; the process dies or the power goes between
 // any two changes of any file, in a recovery too, with segment files whose
 // writes and syncs fail. Every commit that was durable is there, whole, at its

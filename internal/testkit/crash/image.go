@@ -118,12 +118,12 @@ func (fs *FS) Losses(rng *rand.Rand, most int) []*FS {
 	seen := map[string]bool{}
 	var out []*FS
 	add := func(keep func(i int) bool, tear *rand.Rand) {
-		b := builder{kept: make(map[choice]bool, len(list)), mark: make([]byte, len(list)), order: make(map[choice]int, len(list)), tear: tear, made: map[*inode]*inode{}}
+		b := builder{kept: make(map[choice]bool, len(list)), tear: tear, made: map[*inode]*inode{}}
 		for i, c := range list {
-			b.kept[c], b.order[c] = keep(i), i
+			b.kept[c] = keep(i)
 		}
 		image := &FS{root: b.build(fs.root)}
-		if sig := string(b.mark); tear != nil || !seen[sig] {
+		if sig := string(b.sign); tear != nil || !seen[sig] {
 			seen[sig] = true
 			out = append(out, image)
 		}
@@ -151,25 +151,29 @@ func (fs *FS) Loss(rng *rand.Rand) *FS {
 	return all[rng.IntN(len(all))]
 }
 
-// builder makes one image. Its mark says which choices had an effect, so that
-// two that differ only in what is out of sight count once.
+// builder makes one image. Its sign tells what came of the choices in sight, so
+// that two images that differ only in what is out of sight count once.
 type builder struct {
-	kept  map[choice]bool
-	order map[choice]int
-	mark  []byte
-	tear  *rand.Rand
-	made  map[*inode]*inode
+	kept map[choice]bool
+	sign []byte
+	tear *rand.Rand
+	made map[*inode]*inode
 }
 
 func (b *builder) keeps(c choice) bool {
-	kept, open := b.kept[c]
-	if open {
-		b.mark[b.order[c]] = 1
-		if kept {
-			b.mark[b.order[c]] = 2
-		}
+	kept := b.kept[c]
+	if c.name == "" {
+		b.signs(kept)
 	}
 	return kept
+}
+
+func (b *builder) signs(yes bool) {
+	if yes {
+		b.sign = append(b.sign, 1)
+	} else {
+		b.sign = append(b.sign, 0)
+	}
 }
 
 func (b *builder) build(n *inode) *inode {
@@ -240,19 +244,11 @@ func (b *builder) directory(c, n *inode) {
 			names[name] = child
 		}
 	}
-	// A rename may be lost, but never takes the file with it: one of the two
-	// names is there.
-	for name, child := range n.durably {
-		if linked(n.names, child) && !linked(names, child) {
-			if names[name] == nil {
-				names[name] = child
-				continue
-			}
-			for later, other := range n.names {
-				if other == child {
-					names[later] = child
-				}
-			}
+	b.renames(n, names)
+	for _, name := range unionNames(n) {
+		if now, then := n.names[name], n.durably[name]; now != then {
+			b.signs(names[name] == now)
+			b.signs(names[name] == then)
 		}
 	}
 	c.names = make(map[string]*inode, len(names))
@@ -263,11 +259,32 @@ func (b *builder) directory(c, n *inode) {
 	c.durably = maps.Clone(c.names)
 }
 
-func linked(names map[string]*inode, n *inode) bool {
-	for _, other := range names {
-		if other == n {
-			return true
+// renames makes each rename atomic, as file systems with a journal do: a file
+// that changed its name has the old one or the new one, not both, and not none.
+func (b *builder) renames(n *inode, names map[string]*inode) {
+	for _, before := range slices.Sorted(maps.Keys(n.durably)) {
+		child := n.durably[before]
+		after, moved := nameOf(n.names, child)
+		if !moved || n.names[before] == child {
+			continue // removed, or there still
+		}
+		switch here, there := names[before] == child, names[after] == child; {
+		case here && there:
+			delete(names, before)
+		case !here && !there && names[before] == nil:
+			names[before] = child
+		case !here && !there:
+			names[after] = child
 		}
 	}
-	return false
+}
+
+// nameOf returns the first name of an inode.
+func nameOf(names map[string]*inode, n *inode) (string, bool) {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if names[name] == n {
+			return name, true
+		}
+	}
+	return "", false
 }

@@ -57,8 +57,9 @@ func ReadPlan(getenv func(string) string, short bool) (Plan, error) {
 	return p, nil
 }
 
-// share returns how many histories a model makes.
-func (p Plan) share(model string) int { return max(1, p.Total*shares[model]/1000) }
+// share returns how many histories a model makes; all shares together are
+// never less than the total.
+func (p Plan) share(model string) int { return (p.Total*shares[model] + 999) / 1000 }
 
 // seedOf returns the seed of run i: the first is the plan's own.
 func (p Plan) seedOf(i int) uint64 {

@@ -1,0 +1,119 @@
+package main
+
+// edit replaces Old, which stands once in File, by New.
+type edit struct{ File, Old, New string }
+
+// mutation breaks one rule, and names the test that has to notice.
+type mutation struct {
+	Rule    string // invariant or field report
+	Name    string
+	Edits   []edit
+	Package string
+	Test    string // regular expression of -run, without the anchors
+}
+
+// histories is the test of the crash histories, in each package that has them.
+const histories = "TestHistories"
+
+var mutations = []mutation{
+	// The log.
+	{"I1", "log: answer before the fsync", []edit{{"wal/commit.go",
+		"	if err := file.SyncData(); err != nil {\n		return l.setPoison(err, \"the current file\")\n	}\n",
+		"	_ = file\n"}}, "./wal", histories},
+	{"I1", "log: a new file without the fsync of the one before", []edit{{"wal/rotate.go",
+		"	if err := l.syncWritten(); err != nil {\n		return err\n	}\n	nb, err", "	nb, err"}}, "./wal", histories},
+	{"I1", "log: groups in a file whose name is not synced", []edit{{"wal/rotate.go",
+		"	if err := l.syncDir(); err != nil {\n		return errors.Join(err, nb.file.Close())", "	if err := error(nil); err != nil {\n		return errors.Join(err, nb.file.Close())"}}, "./wal", histories},
+	{"I2", "log: evidence of what is durable runs ahead", []edit{{"wal/commit.go",
+		"g.frames, l.durable.Load())", "g.frames, max(l.durable.Load(), g.first-1))"}}, "./wal", histories},
+	{"I4", "log: a group counts without its checksum", []edit{{"wal/group.go",
+		"got != h.crc {", "got != h.crc && false {"}}, "./wal", histories},
+	{"I4", "log: a synced tail that does not verify is cut", []edit{{"wal/recover.go",
+		"	r.proven = max(r.firsts[i]-1, r.l.o.KnownDurable)\n", "	r.proven = r.firsts[i] - 1\n"}}, "./wal", "TestKnownDurable"},
+	{"I4", "log: damage in the middle is stepped over", []edit{{"wal/recover.go",
+		"		case err != nil:\n			return r.damage(name, r.scan.off, next, \"%v\", err)\n", "		case err != nil:\n			return nil\n"}}, "./wal", "TestB35FlippedBit"},
+	{"B50", "log: replay trusts the page cache", []edit{{"wal/recover.go",
+		"		r.proven = max(r.proven, g.Durable)\n		spans", "		r.proven = max(r.proven, g.Next()-1)\n		spans"}}, "./wal", histories},
+	{"B50", "log: a start reuses spares whose rename is not synced", []edit{{"wal/recover.go",
+		"l.dir.Sync(), \"sync wal directory", "error(nil), \"sync wal directory"}}, "./wal", "TestKillInARecycleThenPowerLoss"},
+	{"B45", "log: a recovered file gets its name before it is synced", []edit{{"wal/recover.go",
+		"		err = errcode.Wrap(errcode.Storage, nb.file.SyncData(), \"sync %s\", nb.spare)\n", "		err = nil\n"}}, "./wal", histories},
+	{"I5", "log: a failed fsync is tried again", []edit{{"wal/commit.go",
+		"	if err := file.SyncData(); err != nil {\n		return l.setPoison(err, \"the current file\")", "	if file.SyncData() != nil && file.SyncData() != nil {\n		return l.setPoison(nil, \"the current file\")"}}, "./wal", histories},
+	{"I13", "log: the length of a frame is believed", []edit{{"wal/group.go",
+		"		if n > int64(len(b)-frameHeaderSize) {", "		if false {"}}, "./wal", "TestFrameLengthsMustFillTheGroup"},
+	{"I13", "log: the size of a group is believed", []edit{{"wal/format.go",
+		" || int64(h.Bytes) > most {", " || most < 0 {"}}, "./wal", "TestB31GarbageSizes"},
+
+	// Segments.
+	{"I1", "segment: the name of a new file is not synced", []edit{{"segment/writer.go",
+		"	if err := syncDir(fs, dir); err != nil {\n		_ = w.closeFile()", "	if err := error(nil); err != nil {\n		_ = w.closeFile()"}}, "./segment", histories},
+	{"I1", "segment: sealed under a name that is not synced", []edit{{"segment/seal.go",
+		"	w.path = sealed\n	return syncDir(w.fs, w.dir)", "	w.path = sealed\n	return nil"}}, "./segment", histories},
+	{"I1", "segment: sealed before its bytes are synced", []edit{{"segment/seal.go",
+		"	if err := w.file.f.Sync(); err != nil {", "	if err := error(nil); err != nil {"}}, "./segment", histories},
+	{"I4", "segment: a flushed part that is gone is no damage", []edit{{"segment/recover.go",
+		"	if in := &w.mu.info; in.Next < flushed {", "	if in := &w.mu.info; in.Next < 0 {"}}, "./segment", "TestRecoverRefusesDamage"},
+	{"I5", "segment: recovery believes the page cache", []edit{{"segment/recover.go",
+		"	return w.rewrite(flushedTo)\n", "	return nil\n"}}, "./segment", histories},
+	{"B50", "segment: recovery leaves the file's name as it is", []edit{{"segment/recover.go",
+		"	if err := syncDir(w.fs, w.dir); err != nil {\n		return err\n	}\n	if err := w.open()", "	if err := w.open()"}}, "./segment", histories},
+
+	// The partition engine.
+	{"I2", "engine: visible before it is durable", []edit{{"node/partition/tail.go",
+		"		if b.lsn > durable {\n", "		if b.lsn > durable && false {\n"}}, "./node/partition", histories},
+	{"I2", "engine: a checkpoint of groups above the durable LSN", []edit{{"node/partition/checkpoint.go",
+		"	err := e.log.WaitDurable(ctx, needed)\n", "	var err error\n"}}, "./node/partition", histories},
+	{"B49", "engine: a checkpoint ahead of the files", []edit{{"node/partition/checkpoint.go",
+		"	if err := e.syncActive(p); err != nil {", "	if err := error(nil); err != nil {"}}, "./node/partition", histories},
+	{"B49", "engine: the log forgets what no checkpoint holds", []edit{{"node/partition/checkpoint.go",
+		"	e.log.Hold(holdName, low)\n", "	e.log.Hold(holdName, max(low, captured))\n"}}, "./node/partition", histories},
+	{"I3", "engine: the end of the files is forgotten at a start", []edit{{"node/partition/recover.go",
+		"	p.mu.checkpointed = max(p.mu.checkpointed, end)\n	p.setEnd(max(p.mu.checkpointed, end))\n", ""}}, "./node/partition", histories},
+	{"I3", "engine: a replayed batch does not move the end", []edit{{"node/partition/recover.go",
+		"		p.mu.next = h.NextOffset()\n", ""}}, "./node/partition", histories},
+	{"I6", "engine: a local copy goes before the archive's is confirmed", []edit{{"node/partition/evict.go",
+		"s.Next <= min(below, end) && s.Confirmed {", "s.Next <= below+0*end {"}}, "./node", histories},
+	{"I11", "engine: group entries that a checkpoint does not hold are passed over", []edit{{"node/partition/recover.go",
+		"		if f.LSN <= p.mu.groupLSN || ", "		if f.LSN <= p.mu.groupLSN+4 || "}}, "./node/partition", histories},
+	{"I12", "engine: tails without a bound", []edit{{"node/partition/append.go",
+		"		if over > 2*e.opts.MemoryBudget {", "		if over < 0 {"}}, "./node/partition", "TestOverloadedAtTheMemoryBound"},
+
+	// The queue.
+	{"I11", "queue: acks are lost at the replay", []edit{{"node/queue/replay.go",
+		"	case opSettle, opSkip:\n		c.settleRange(o.from, o.to)\n", "	case opSettle, opSkip:\n"}}, "./node/queue", histories},
+	{"I11", "queue: a state without the acks ahead of its position", []edit{{"node/queue/replay.go",
+		"		if r[0] < r[1] {\n", "		if r[0] < 0 {\n"}}, "./node/queue", histories},
+	{"I11", "queue: a state claims more of the journal than it holds", []edit{{"node/queue/snapshot.go",
+		"		lsn = max(lsn, c.lsn)\n", "		lsn = max(lsn, c.lsn+1)\n"}}, "./node/queue", histories},
+
+	// The chain.
+	{"I3", "chain: a fence that forgets what was assigned", []edit{{"tier/manifest/ops.go",
+		"		end := max(s.leastPreviousEnd(), p.PreviousEndAtLeast)\n", "		end := s.leastPreviousEnd()\n"}}, "./tier/manifest", histories},
+	{"I8", "chain: entries are put over each other", []edit{{"tier/manifest/append.go",
+		"objstore.PutOptions{CreateOnly: true, CRC32C: &crc}", "objstore.PutOptions{CRC32C: &crc}"}}, "./tier/manifest", histories},
+	{"I8", "chain: an older generation publishes", []edit{
+		{"tier/manifest/ops.go", "	default:\n		return fenced(c, owner, s.writer)\n	}\n}\n\n// Add lists", "	default:\n		return nil\n	}\n}\n\n// Add lists"},
+		{"tier/manifest/append.go", "		if err != nil || next.void != s.void {", "		if err != nil {"},
+	}, "./tier/manifest", histories},
+	{"I8", "chain: the newest generation believes it was fenced off", []edit{{"tier/manifest/append.go",
+		" || w.compare(owner) < 0 {", " {"}}, "./tier/manifest", histories},
+	{"I8", "ship: no look at the fence before the answer", []edit{{"node/ship/object.go",
+		"	exported := s.exported()\n	if err := s.checkFence(ctx); err != nil {\n		return false, err\n	}\n", "	exported := s.exported()\n"}}, "./node/ship", "TestFenceBetweenPutAndCheck"},
+	{"I7", "upload: an entry without its object", []edit{{"tier/upload/work.go",
+		"	return u.judge(p, it, u.put(ctx, p.pid, it))", "	_ = u.put(ctx, p.pid, it)\n	return nil"}}, "./tier/upload", "TestFlippedByteStopsPartition"},
+
+	// The whole node.
+	{"I11", "node: an ack is answered before it is written", []edit{{"node/consume.go",
+		"	if err := n.log.WaitWritten(ctx, lsn); err != nil {\n		return nil, err\n	}\n	return errs, nil", "	return errs, ctx.Err()"}}, "./node", histories},
+	{"I11", "node: the journal's acks are not replayed", []edit{{"node/storage.go",
+		"		if err := n.queue.Apply(g.id, g.name, g.ops); err != nil {", "		if err := error(nil); err != nil {"}}, "./node", histories},
+	{"I15", "node: no produce while the archive is down", []edit{{"node/disk.go",
+		"func (n *Node) accept() error {\n", "func (n *Node) accept() error {\n	if n.shipper != nil && n.shipper.Status().LastError != \"\" {\n		return errcode.New(errcode.ArchiveUnavailable, \"the archive is down\")\n	}\n"}}, "./node", histories},
+	{"I16", "ship: the mark moves although the object is not there", []edit{{"node/ship/object.go",
+		"	if err := s.putWAL(ctx, key, run.First, run.Next, data); err != nil {\n		return false, err\n	}\n", "	_ = s.putWAL(ctx, key, run.First, run.Next, data)\n"}}, "./node", histories},
+	{"I3", "restore: the new generation begins where the shipped log ends", []edit{{"node/restore/restore.go",
+		"Start: manifest.Unclean, PreviousEndAtLeast: p.next", "Start: manifest.Clean, PreviousEndAtLeast: p.next"}}, "./node", histories},
+	{"B50", "datadir: an identity whose name is not synced is used", []edit{{"node/datadir/identity.go",
+		"errcode.Wrap(errcode.Storage, SyncDir(fs, dir), \"sync data directory %s\", dir)", "nil"}}, "./node/datadir", "TestIdentitySurvivesEveryCrash"},
+}
