@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"math/bits"
 	"slices"
 	"sync"
@@ -90,8 +91,28 @@ func (f *queueLife) Stage(id broker.PartitionID, generation uint32, group string
 		return 0, err
 	}
 	frame.PutGroup(slot.Body, g)
+	f.note(slot.LSN, position{group, id.Partition}, ops)
 	slot.Done()
 	return slot.LSN, nil
+}
+
+// note remembers what an entry settles before it can reach the disk. Entries
+// of one position come in LSN order, under the group's lock.
+func (f *queueLife) note(lsn uint64, at position, ops []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := decodeOps(ops, func(o op) error {
+		switch o.kind {
+		case opSettle:
+			f.p.done = append(f.p.done, settling{lsn: lsn, at: at, from: o.from, to: o.to})
+		case opSeek:
+			f.p.done = append(f.p.done, settling{lsn: lsn, at: at, from: o.from, seek: true})
+		}
+		return nil
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
 }
 
 func (f *queueLife) must(err error) {
@@ -205,22 +226,16 @@ func (f *queueLife) take(n int) (string, []issued) {
 	return key.group, out
 }
 
-func (f *queueLife) note(lsn uint64, what ...settling) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, s := range what {
-		s.lsn = lsn
-		f.p.done = append(f.p.done, s)
-	}
-}
-
 // answer waits for a mark, as the node does before it answers.
-func (f *queueLife) answer(lsn uint64, durable bool) {
-	ctx := context.Background()
+func (f *queueLife) answer(lsn uint64, durable bool) { f.must(f.wait(lsn, durable)) }
+
+func (f *queueLife) wait(lsn uint64, durable bool) error {
+	wait := f.log.WaitWritten
 	if durable {
-		f.must(f.log.WaitDurable(ctx, lsn))
-	} else {
-		f.must(f.log.WaitWritten(ctx, lsn))
+		wait = f.log.WaitDurable
+	}
+	if err := wait(context.Background(), lsn); err != nil {
+		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -228,11 +243,12 @@ func (f *queueLife) answer(lsn uint64, durable bool) {
 	if durable {
 		f.p.durable = max(f.p.durable, lsn)
 	}
+	return nil
 }
 
 func (f *queueLife) act() {
 	rng := f.t.Rand
-	switch rng.IntN(10) {
+	switch rng.IntN(11) {
 	case 0, 1, 2, 3:
 		group, ds := f.take(1)
 		if ds == nil {
@@ -240,17 +256,14 @@ func (f *queueLife) act() {
 		}
 		lsn, err := f.e.Ack(topicA, group, ds[0].d.Handle)
 		f.must(err)
-		f.note(lsn, settling{at: position{group, ds[0].d.Partition}, from: ds[0].d.Offset, to: ds[0].d.Offset + 1})
 		if rng.IntN(4) > 0 {
 			f.answer(lsn, false)
 		}
 	case 4, 5:
 		group, ds := f.take(1 + rng.IntN(12))
 		receipts := make([]string, len(ds))
-		var all []settling
 		for i, x := range ds {
 			receipts[i] = x.d.Handle
-			all = append(all, settling{at: position{group, x.d.Partition}, from: x.d.Offset, to: x.d.Offset + 1})
 		}
 		if ds == nil {
 			return
@@ -259,7 +272,6 @@ func (f *queueLife) act() {
 		for _, err := range errs {
 			f.must(err)
 		}
-		f.note(lsn, all...)
 		f.answer(lsn, false)
 	case 6:
 		group, ds := f.take(1)
@@ -274,7 +286,6 @@ func (f *queueLife) act() {
 		to := int64(rng.IntN(historyLog + 1))
 		lsn, err := f.e.Seek(part(at.part), at.group, to)
 		f.must(err)
-		f.note(lsn, settling{at: at, from: to, seek: true})
 		f.answer(lsn, true)
 		f.leased = slices.DeleteFunc(f.leased, func(x issued) bool { return x.key.group == at.group && x.d.Partition == at.part })
 		f.reserve(at, historyLog)
@@ -282,6 +293,23 @@ func (f *queueLife) act() {
 		f.answer(f.log.NextLSN()-1, true)
 	case 9:
 		f.checkpoint()
+	case 10: // consumers at once, whose acks reach the log in any order
+		var acks sync.WaitGroup
+		errs := make([]error, 3)
+		for i := range errs {
+			group, ds := f.take(1)
+			if ds == nil {
+				break
+			}
+			acks.Go(func() {
+				var lsn uint64
+				if lsn, errs[i] = f.e.Ack(topicA, group, ds[0].d.Handle); errs[i] == nil {
+					errs[i] = f.wait(lsn, false)
+				}
+			})
+		}
+		acks.Wait()
+		f.must(errors.Join(errs...))
 	}
 }
 
@@ -340,8 +368,8 @@ func (f *queueLife) develop(s crash.Shot[queuePromise]) {
 	}
 }
 
-// I11, B69, B72, B73, B75: groups ack in any order, one by one and many at
-// once, nack, seek, and are checkpointed. Whenever the process dies, exactly
+// I11, B72, B73, B75: groups ack in any order, one by one, many in one call and
+// several at once, nack, seek, and are checkpointed. Whenever the process dies, exactly
 // what was settled in the journal stays settled: all that was answered when
 // only the process is gone, all up to the last sync when the power is.
 func TestHistories(t *testing.T) {
