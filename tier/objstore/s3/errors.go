@@ -94,6 +94,8 @@ func codeFor(status int, spelled string) errcode.Code {
 		return errcode.Throttled
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return errcode.Denied
+	case status/100 == 2: // and yet an error: the answer broke, or is not what was asked for
+		return errcode.Transient
 	case status == http.StatusConflict, status == http.StatusRequestTimeout, status >= 500 && status != http.StatusNotImplemented:
 		return errcode.Transient
 	default: // a 404 that is not NoSuchKey, redirects, requests that the store cannot read
