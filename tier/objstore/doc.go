@@ -15,6 +15,9 @@
 //	tier/objstore/storeurl  opens a store by its URL
 //	tier/objstore/storetest the suite that every backend passes
 //
+// A backend for Google Cloud Storage is not here yet, and with it what is known
+// to go wrong there (B186, B189).
+//
 // # The stack
 //
 // [Stack] puts the decorators in the only order that works:

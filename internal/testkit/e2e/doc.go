@@ -8,5 +8,7 @@
 //
 // TIDEMARK_KILL_ROUNDS sets how often the kill loops kill: 5 without it, 2
 // with -short; `make crash` sets it. From 30 on the restart with 1 GiB of
-// segments runs at its full size.
+// segments runs at its full size. TIDEMARK_OUTAGE sets how long the archive is
+// away in TestOutage: 6 s without it; `make outage` sets it. Then a stopped
+// archive also stays stopped for longer than an attempt may take.
 package e2e
