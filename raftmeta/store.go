@@ -71,7 +71,7 @@ func openStore(fs vfs.FS, dir string, mustExist bool, f *fatal, logger *slog.Log
 	log := pebbleLogger{logger: logger.With("component", "pebble"), fatal: f, broken: newBroken()}
 	disk := steady.New(fs, "the metadata log in "+dir, logger, func(err error) {
 		log.fail(err)
-		f.park()
+		select {} // inside Pebble, with its locks: it must not even be unwound
 	})
 	options := func() *pebble.Options {
 		return &pebble.Options{
@@ -325,8 +325,16 @@ func (s *store) commit(b *pebble.Batch, format string, args ...any) error {
 	if err := s.fatal.err(); err != nil {
 		return errors.Join(err, b.Close())
 	}
-	err := errors.Join(b.Commit(pebble.Sync), b.Close())
-	return s.check(err, format, args...)
+	// On a goroutine of its own: it does not return from a Pebble that breaks.
+	done := make(chan error, 1)
+	go func() { done <- errors.Join(b.Commit(pebble.Sync), b.Close()) }()
+	select {
+	case err := <-done:
+		return s.check(err, format, args...)
+	case <-s.broken.ch:
+		<-s.fatal.tripped // which follows at once
+		return errcode.Wrap(errcode.Storage, s.fatal.err(), "%s", fmt.Sprintf(format, args...))
+	}
 }
 
 // check trips the plane on any error of Pebble.
