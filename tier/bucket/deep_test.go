@@ -70,6 +70,7 @@ func toyState(from, upTo uint64) []byte {
 
 // deepArchive is an archive whose objects the toy decoders read.
 func deepArchive(t *testing.T) *mem.Store {
+	t.Helper()
 	st, _ := archive(t)
 	put(t, st, manifest.ClusterKey(1), []byte("small!"))
 	put(t, st, manifest.WALOpenKey("n1", 5), []byte("small!"))
