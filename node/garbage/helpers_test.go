@@ -3,7 +3,6 @@ package garbage
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -94,8 +93,9 @@ func newWorld(t testing.TB, change func(*Options)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	meta := w.meta
 	t.Cleanup(func() {
-		if err := w.meta.Close(); err != nil {
+		if err := meta.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -377,5 +377,3 @@ func (w *world) calls() map[string]int {
 	}
 	return maps.Clone(out)
 }
-
-func fmtInc(inc uint64) string { return fmt.Sprintf("%016x", inc) }

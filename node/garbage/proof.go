@@ -27,6 +27,7 @@ type proof struct {
 	needed     map[broker.PartitionID]struct{}
 	wait       *archive.Range // what stopped it: the chain has not passed this
 	heir       uint64         // LSN of the own state object that was not enough
+	heirHold   string         // what it lacks
 }
 
 // prove goes on with the proof. An empty hold and no more: it is complete.
@@ -217,7 +218,7 @@ func (c *Collector) proveGroups(ctx context.Context, p *proof, st *raftmeta.Stat
 	case newest == 0:
 		return "waits for a state object of this incarnation", nil
 	case newest == p.heir:
-		return "waits for a state object with all of its partitions", nil
+		return p.heirHold, nil
 	}
 	own, err := ship.ReadState(ctx, c.opts.Store, manifest.Key{Kind: manifest.KindState, Node: c.opts.Node, Incarnation: c.opts.Incarnation, First: newest})
 	if err != nil {
@@ -233,8 +234,8 @@ func (c *Collector) proveGroups(ctx context.Context, p *proof, st *raftmeta.Stat
 	}
 	for id := range p.needed {
 		if !deletedTopic(st, id.Topic) && missing(id) {
-			p.heir = newest
-			return "waits for a state object with partition " + id.String(), nil
+			p.heir, p.heirHold = newest, "waits for a state object with partition "+id.String()
+			return p.heirHold, nil
 		}
 	}
 	for _, t := range st.Topics() {
@@ -242,8 +243,8 @@ func (c *Collector) proveGroups(ctx context.Context, p *proof, st *raftmeta.Stat
 		for n, a := range as {
 			id := broker.PartitionID{Topic: t.ID, Partition: uint32(n)}
 			if a.Generation > 1 && missing(id) {
-				p.heir = newest
-				return "waits for a state object with partition " + id.String(), nil
+				p.heir, p.heirHold = newest, "waits for a state object with partition "+id.String()
+				return p.heirHold, nil
 			}
 		}
 	}

@@ -1,0 +1,206 @@
+package garbage
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/node/ship"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+)
+
+// Which states and exports go: all that are older than the newest one outside
+// the window, but for the newest two.
+func TestExpired(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	at := func(ages ...int) (out []object) {
+		for i, minutes := range ages {
+			out = append(out, object{a: uint64(i + 1), at: now.Add(-time.Duration(minutes) * time.Minute)})
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		l    []object
+		want int
+	}{
+		"none":                {nil, 0},
+		"one":                 {at(900), 0},
+		"two old":             {at(900, 800), 0},
+		"three old":           {at(900, 800, 700), 1},
+		"all young":           {at(50, 40, 30, 20), 0},
+		"one old, two young":  {at(900, 40, 30), 0},
+		"two old, two young":  {at(900, 800, 40, 30), 1},
+		"two old, one young":  {at(900, 800, 30), 1},
+		"exactly the window":  {at(900, 60, 30, 20), 1},
+		"a second inside":     {at(900, 59, 30, 20), 0},
+		"many old, one young": {at(900, 800, 700, 600, 30), 3},
+	} {
+		if got := expired(c.l, now, time.Hour); len(got) != c.want {
+			t.Errorf("%s: %d go, want %d", name, len(got), c.want)
+		}
+	}
+}
+
+// Shipped log goes when it lies below what every state object needs and is out
+// of the window: not one object more, and oldest first.
+func TestCoveredLog(t *testing.T) {
+	w := newWorld(t, nil)
+	var wal []string
+	for lsn := uint64(1); lsn <= 100; lsn += 10 {
+		wal = append(wal, w.wal(lsn, lsn+10))
+	}
+	w.pass(2 * time.Hour)
+	w.untouched(w.turn) // no state object: everything is needed
+	first := w.state(60, 31)
+	w.state(90, 55)
+	w.turn()
+	w.gone(wal[:3]...)
+	w.kept("needed by the older state", wal[3:]...)
+	if w.has(first) == false {
+		t.Fatal("one of the newest two states went")
+	}
+	w.pass(2 * time.Hour)
+	third := w.state(100, 101)
+	w.turn() // the first is out of the window, and not among the newest two
+	w.turn()
+	w.gone(first)
+	w.gone(wal[:5]...)
+	w.kept("needed by the state at 90", wal[5:]...)
+	w.kept("the newest", third)
+	w.pass(2 * time.Hour)
+	young := w.wal(101, 102)
+	w.state(101, 102)
+	w.pass(30 * time.Minute)
+	w.turn()
+	w.turn()
+	w.gone(wal...)
+	w.kept("inside the window", young)
+}
+
+// A restarted collector learns from one list what stands there, and deletes the
+// same: what states need is read from them. Ages come from the store's clock.
+func TestCoveredLogAfterARestart(t *testing.T) {
+	w := newWorld(t, nil)
+	var wal []string
+	for lsn := uint64(1); lsn <= 50; lsn += 10 {
+		wal = append(wal, w.wal(lsn, lsn+10))
+		w.pass(time.Minute)
+	}
+	w.state(50, 31)
+	w.pass(3 * time.Hour)
+	w.state(51, 41)
+	w.start()
+	w.count.Reset()
+	w.turn()
+	w.gone(wal[:3]...)
+	w.kept("needed", wal[3:]...)
+	n := w.calls()
+	if n["list"] != 4 || n["delete"] != 1 || n["head"] != 0 {
+		t.Fatalf("the first turn took %v", n)
+	}
+	// A state object that does not read holds the log back, and nothing else.
+	w.state(60, 61)
+	w.put(manifest.StateKey(testNode, testInc, 70), []byte("damaged"))
+	w.start()
+	w.turn()
+	w.pass(2 * time.Hour)
+	w.untouched(w.turn, "state/")
+	if holds := w.cause(WAL).Holds; len(holds) == 0 {
+		t.Fatal("nobody says why the log stays")
+	}
+}
+
+// When a state object that others rest on is not there, nothing older goes:
+// somebody else deletes in this bucket, or it loses objects.
+func TestLostStateHoldsTheLog(t *testing.T) {
+	w := newWorld(t, nil)
+	wal := []string{w.wal(1, 10), w.wal(10, 20)}
+	key := w.state(20, 21)
+	w.state(21, 22)
+	w.pass(2 * time.Hour)
+	_ = w.mem.Delete(t.Context(), []string{key})
+	w.untouched(func() { w.fails(errcode.Corrupt, "the archive lost "+key) })
+	w.kept("the log", wal...)
+}
+
+// Exports go like states; the newest two stay, and while the newest is of an
+// older cluster generation all do.
+func TestOldExports(t *testing.T) {
+	w := newWorld(t, nil)
+	var keys []string
+	note := func(cluster, index uint64) {
+		k := manifest.Key{Kind: manifest.KindMeta, Cluster: cluster, Index: index}
+		w.put(k.String(), []byte("export"))
+		w.c.Note(ship.Object{Key: k, Bytes: 6})
+		keys = append(keys, k.String())
+	}
+	note(0, 100) // of the cluster before
+	note(0, 200)
+	note(0, 300)
+	w.pass(3 * time.Hour)
+	w.untouched(w.turn)
+	note(1, 1)
+	w.turn()
+	w.gone(keys[:2]...)
+	w.kept("the newest outside the window", keys[2:]...)
+	w.pass(3 * time.Hour)
+	note(1, 2)
+	w.turn()
+	w.gone(keys[:3]...)
+	w.kept("the newest two", keys[3:]...)
+}
+
+// The metadata here is older than what the archive holds of it: nothing goes
+// (B157). A directory that was put back from a copy looks like this.
+func TestOldMetadataDeletesNothing(t *testing.T) {
+	w := newWorld(t, nil)
+	id := w.topic("t")
+	w.upload(id, 3)
+	w.doom("doomed", 1)
+	w.export()
+	k := manifest.MetaKey(1, w.meta.State().Index()+5)
+	w.put(k, []byte("a later export of this cluster"))
+	w.start()
+	w.trim(id, 20)
+	w.turn()
+	w.untouched(func() {
+		for range 5 {
+			w.pass(testGrace)
+			w.fails(errcode.Conflict, "a copy from before")
+		}
+	})
+}
+
+// steady turns ask for next to nothing: a batch a turn, and what it is confirmed
+// with. No LIST, no HEAD.
+func TestCostOfADay(t *testing.T) {
+	w := newWorld(t, nil)
+	w.turn()
+	w.export()
+	w.count.Reset()
+	lsn := uint64(1)
+	for i := range 24 * 12 {
+		for range 300 { // one object a second
+			w.wal(lsn, lsn+1)
+			lsn++
+		}
+		if i%2 == 0 {
+			w.state(lsn-1, lsn, archive.PartitionState{})
+		}
+		w.pass(5 * time.Minute)
+		w.turn()
+	}
+	n := w.calls()
+	total := 0
+	for _, k := range n {
+		total += k
+	}
+	if n["list"] > 1 || n["head"] != 0 || total > 24*12*12 {
+		t.Fatalf("a day cost %v", n)
+	}
+	if left := len(w.keys(manifest.WALPrefix(testNode, testInc))); left > 2*3600+1 {
+		t.Fatalf("%d objects are left of a day", left)
+	}
+	t.Logf("%v", n)
+}
