@@ -102,7 +102,7 @@ func (c *Collector) dueLooks() (due []*orphanLook, total int) {
 func (c *Collector) spread(id broker.PartitionID) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id.String()))
-	return time.Duration(int64(c.opts.OrphanInterval) / 4096 * int64(h.Sum32()>>20))
+	return time.Duration(int64(c.opts.OrphanInterval) / 4096 * int64(1+h.Sum32()>>20))
 }
 
 // lookAt lists one partition's segments.

@@ -248,3 +248,23 @@ func TestUploadsInParts(t *testing.T) {
 		t.Fatal("a fenced node swept")
 	}
 }
+
+// However often a partition is looked at, an object that nothing names stays for
+// a whole grace after the first look: its entry may be on its way.
+func TestOrphanWaitsItsGrace(t *testing.T) {
+	w := newWorld(t, func(o *Options) { o.OrphanInterval = 10 * time.Minute })
+	id := w.topic("t")
+	w.upload(id, 2)
+	orphan := w.segment(id, 0, 10)
+	w.put(orphan.Key(), []byte("attempt"))
+	w.turn()
+	w.pass(10 * time.Minute)
+	w.turn() // the first look
+	for range 5 {
+		w.pass(10 * time.Minute)
+		w.untouched(w.turn)
+	}
+	w.pass(20 * time.Minute)
+	w.turn()
+	w.gone(orphan.Key())
+}

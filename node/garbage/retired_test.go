@@ -16,7 +16,7 @@ import (
 // Trimmed segments go one grace after their chain let go of them, not before,
 // all in one delete; those that it names stay (T5).
 func TestRetiredSegments(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, func(o *Options) { o.OrphanInterval = 1000 * time.Hour }) // no look in between
 	id := w.topic("t")
 	segs := keysOf(w.upload(id, 5))
 	w.turn()
@@ -146,6 +146,28 @@ func TestZombieDeletesNothing(t *testing.T) {
 				w.t.Fatal(err)
 			}
 			return 0, "" // it is not judged, which is no failure
+		},
+		"moved to another that serves": func(w *world, id broker.PartitionID) (errcode.Code, string) {
+			ctx := context.Background()
+			_, err := w.meta.RegisterIncarnation(ctx, 0x78, nil)
+			if err == nil {
+				_, err = w.meta.SetAssignment(ctx, id, raftmeta.Expect{Owner: testNode, Generation: 1},
+					raftmeta.Assignment{Owner: testNode, OwnerIncarnation: 0x78, Generation: 2, PreviousEnd: 50, Start: 50})
+			}
+			if err == nil {
+				_, err = w.meta.RegisterIncarnation(ctx, testInc, nil)
+			}
+			var other *manifest.Chain
+			if err == nil {
+				other, err = manifest.Load(ctx, w.mem, id, 0)
+			}
+			if err == nil {
+				_, err = other.Fence(ctx, manifest.Owner{ClusterGeneration: 1, Generation: 2, Incarnation: 0x78, Node: testNode}, manifest.FenceParams{PreviousEndAtLeast: 50})
+			}
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return 0, ""
 		},
 		"chain of a later owner": func(w *world, id broker.PartitionID) (errcode.Code, string) {
 			other, err := manifest.Load(context.Background(), w.mem, id, 0)
