@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/raftmeta"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 	"github.com/tidemark-mq/tidemark/tier/objstore/fault"
@@ -267,4 +268,37 @@ func TestOrphanWaitsItsGrace(t *testing.T) {
 	w.pass(20 * time.Minute)
 	w.turn()
 	w.gone(orphan.Key())
+}
+
+// meanwhile does something while the leader is asked.
+type meanwhile struct {
+	*raftmeta.Meta
+	do func()
+}
+
+func (m meanwhile) Confirm(ctx context.Context) (*raftmeta.State, error) {
+	m.do()
+	return m.Meta.Confirm(ctx)
+}
+
+// What becomes named between the look and the delete stays: the chain is asked
+// behind the confirmation, not before it.
+func TestOrphanThatWinsDuringTheConfirmation(t *testing.T) {
+	w := newWorld(t, nil)
+	id := w.topic("t")
+	segs := w.upload(id, 2)
+	merged := w.segment(id, 0, 20)
+	w.put(merged.Key(), []byte("merged"))
+	w.turn()
+	w.pass(DefaultOrphanInterval)
+	w.turn()
+	w.pass(testGrace + DefaultInterval)
+	c, _ := w.manifest(t.Context(), id)
+	w.c.opts.Metadata = meanwhile{w.meta, func() {
+		if err := c.Replace(t.Context(), w.owner(id), segs, merged); err != nil {
+			t.Error(err)
+		}
+	}}
+	w.turn()
+	w.kept("named", merged.Key())
 }
