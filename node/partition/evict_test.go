@@ -159,6 +159,31 @@ func replay(p *Partition, from int64) (out []string, err error) {
 	}
 }
 
+// The local copy of records goes while memory still has them: a look for their
+// time finds them in the archive (B123).
+func TestFindTimeOfEvictedRecordsInMemory(t *testing.T) {
+	archive := newMemArchive()
+	r := open(t, vfs.NewMem(), func(o *Options) { o.Archive, o.FlushBytes = archive, 1<<20 })
+	r.create(0)
+	if _, err := r.produce(0, "a", "b", "c"); err != nil {
+		t.Fatal(err)
+	}
+	p := r.engine.Get(pid(0))
+	if err := r.engine.Seal(p); err != nil {
+		t.Fatal(err)
+	}
+	r.archiveAll(archive, 0)
+	if freed, err := r.engine.Evict(p, 3); err != nil || freed.Segments != 1 {
+		t.Fatalf("%+v %v", freed, err)
+	}
+	for ms, want := range map[int64]int64{1000: 0, 1001: 1, 1002: 2, 1003: 3} {
+		if at, err := p.FindTime(context.Background(), ms); err != nil || at != want {
+			t.Errorf("time %d is at %d, want %d (%v)", ms, at, want, err)
+		}
+	}
+	r.close()
+}
+
 // slowOpen holds the opening of segment files for reading until it is let go.
 type slowOpen struct {
 	vfs.FS

@@ -461,30 +461,27 @@ func (p *Partition) oldest() int64 {
 // Oldest is the start of the log: the lowest offset that is not trimmed.
 func (p *Partition) Oldest() int64 { return p.oldest() }
 
-// localStart is the offset from which on this node holds every record in files
-// or memory.
+// localStart is the offset from which on this node holds every record in files,
+// or in memory because it is in none yet. Records that are in memory too do not
+// count: their file may be gone.
 func (p *Partition) localStart() int64 {
 	p.files.RLock()
 	defer p.files.RUnlock()
-	start, known := int64(0), false
+	p.mu.Lock()
+	start := p.hw.Load()
+	if t := &p.mu.tail; t.flushed < t.visible {
+		start = t.at(t.flushed).base
+	}
+	p.mu.Unlock()
 	if p.files.active != nil {
-		start, known = p.files.meta.Base, true
-	} else {
-		p.mu.Lock()
-		if p.mu.tail.visible > 0 {
-			start, known = p.mu.tail.at(0).base, true
-		}
-		p.mu.Unlock()
+		start = p.files.meta.Base
 	}
 	for i := len(p.files.sealed) - 1; i >= 0; i-- {
 		s := &p.files.sealed[i]
-		if known && s.Next < start && p.afterGap(s.Next) < start {
+		if s.Next < start && p.afterGap(s.Next) < start {
 			return start
 		}
-		start, known = s.Base, true
-	}
-	if !known {
-		return p.HighWatermark()
+		start = s.Base
 	}
 	return start
 }
