@@ -31,6 +31,11 @@ type TopicAdmin interface {
 	// DeleteTopic deletes the topic and everything in it. Without force a
 	// topic that still has unsettled records is refused with Conflict.
 	DeleteTopic(ctx context.Context, name string, force bool) error
+	// Trim raises the start of a partition's log to before, durably, and
+	// returns where it begins then; it never lowers it. InvalidArgument with
+	// oldest_offset and high_watermark when before is below 0 or above the
+	// high watermark.
+	Trim(ctx context.Context, name string, partition uint32, before int64) (oldest int64, err error)
 }
 
 // Producer appends records.

@@ -456,6 +456,17 @@ func (f *fakeBroker) OffsetForTime(_ context.Context, topic string, partition ui
 	return p.end(), nil
 }
 
+func (f *fakeBroker) Trim(_ context.Context, topic string, partition uint32, before int64) (int64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := f.topics[topic].parts[partition]
+	if before < 0 || before > p.end() {
+		return 0, errcode.New(errcode.InvalidArgument, "no such bound").With("oldest_offset", p.oldest).With("high_watermark", p.end())
+	}
+	p.oldest = max(p.oldest, before)
+	return p.oldest, nil
+}
+
 func (f *fakeBroker) Readiness() Readiness {
 	f.mu.Lock()
 	defer f.mu.Unlock()

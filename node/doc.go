@@ -10,6 +10,7 @@
 //	chains, cold     the archive, read
 //	upload, ship     the archive, written
 //	garbage          what nothing needs there any more, deleted
+//	retention        what is over its limits leaves disk and archive
 //
 // A [Node] answers the requests that the HTTP plane declares; it imports
 // nothing of it.

@@ -16,6 +16,7 @@ import (
 	"github.com/tidemark-mq/tidemark/node/garbage"
 	"github.com/tidemark-mq/tidemark/node/partition"
 	"github.com/tidemark-mq/tidemark/node/queue"
+	"github.com/tidemark-mq/tidemark/node/retention"
 	"github.com/tidemark-mq/tidemark/node/ship"
 	"github.com/tidemark-mq/tidemark/node/state"
 	"github.com/tidemark-mq/tidemark/raftmeta"
@@ -41,6 +42,7 @@ type Node struct {
 	reader   *coldReader      // nil without archive
 	uploader *upload.Uploader // nil without archive
 	shipper  *ship.Shipper    // nil without archive
+	sweeper  *retention.Sweeper
 
 	collector *garbage.Collector // nil without archive
 
@@ -188,6 +190,7 @@ func (n *Node) start() {
 	n.db.Patient()
 	n.tasks.Go(func() error { return n.disk.run(ctx) })
 	n.tasks.Go(func() error { return n.follow(ctx) })
+	n.tasks.Go(func() error { return n.sweeper.Run(ctx) })
 	if n.shipper != nil {
 		n.tasks.Go(func() error { return n.shipper.Run(ctx) })
 		n.tasks.Go(func() error { return n.collector.Run(ctx) })
@@ -344,6 +347,9 @@ func (n *Node) Readiness() broker.Readiness {
 		if why := n.collector.Paused(); why != "" {
 			r.Degraded = append(r.Degraded, "garbage: "+why)
 		}
+	}
+	if why := n.sweeper.Paused(); why != "" {
+		r.Degraded = append(r.Degraded, "retention is paused: "+why)
 	}
 	r.Ready = r.Data && r.Control
 	return r

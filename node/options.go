@@ -44,6 +44,8 @@ type Options struct {
 	GarbageInterval time.Duration
 	PITRWindow      time.Duration
 	OrphanInterval  time.Duration
+	// RetentionInterval is the time between two looks at what may go.
+	RetentionInterval time.Duration
 	// DiskReserve is the free space below which produce is refused until it
 	// is there again. 0 = 5 % of the disk, at least 1 GiB.
 	DiskReserve int64
@@ -57,7 +59,8 @@ type Options struct {
 
 	FS         vfs.FS // nil = the operating system's
 	Now        func() time.Time
-	Rand       io.Reader // nil = crypto/rand
+	Elapsed    func() time.Duration // a monotonic clock, nil = the system's
+	Rand       io.Reader            // nil = crypto/rand
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
@@ -81,6 +84,7 @@ func (o *Options) Validate() error {
 	check(o.WALInterval >= 0, "WAL interval %s is negative", o.WALInterval)
 	check(o.GarbageGrace >= 0 && o.GarbageInterval >= 0 && o.PITRWindow >= 0 && o.OrphanInterval >= 0, "a time of the collection of garbage is negative: grace %s, interval %s, window %s, orphan interval %s",
 		o.GarbageGrace, o.GarbageInterval, o.PITRWindow, o.OrphanInterval)
+	check(o.RetentionInterval >= 0, "retention interval %s is negative", o.RetentionInterval)
 	check(o.DiskReserve >= 0, "disk reserve %d is negative", o.DiskReserve)
 	return errors.Join(errs...)
 }

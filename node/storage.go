@@ -82,6 +82,9 @@ func (n *Node) openStorage(ctx context.Context) error {
 		return err
 	}
 	n.openShipper(marks)
+	if err := n.openRetention(); err != nil {
+		return err
+	}
 	n.publishTopics()
 	return nil
 }
@@ -153,10 +156,12 @@ func (n *Node) openEngine(entries []state.Entry, marks state.Marks) error {
 		SealAge: n.opts.SealAge, SealMinBytes: n.opts.SealMinBytes, MemoryBudget: n.opts.MemoryBudget,
 		DiskOK:    n.disk.write,
 		OnVisible: func(id broker.PartitionID, hw int64) { n.queue.Advance(id, hw) },
+		OnTrimmed: func(id broker.PartitionID, start int64) { n.queue.Trim(id, start) },
 		Now:       n.opts.Now, Logger: n.opts.Logger, Registerer: n.opts.Registerer,
 	}
 	if n.reader != nil {
 		o.Archive = n.reader
+		o.Dropping = n.uploader.Skip
 		o.OnSealed = func(id broker.PartitionID, path string, s state.Sealed) {
 			if err := n.uploader.Enqueue(id, upload.Sealed{Path: path, Info: s.Info}); err != nil {
 				n.opts.Logger.Error("a sealed segment is not queued for upload; a restart queues it again", "file", path, "error", err)

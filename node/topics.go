@@ -202,9 +202,15 @@ func (n *Node) partitionStats(index uint32, p *partition.Partition) broker.Parti
 	s.SizeBytes = s.LocalBytes
 	if n.chains != nil {
 		if c := n.chains.known(p.ID); c != nil {
+			// What the archive has counts once, whatever is local of it too.
 			s.ArchivedOffset, s.ArchivedBytes = c.End(), c.Bytes()
-			s.Segments += c.Len()
-			s.SizeBytes = max(s.LocalBytes, s.ArchivedBytes)
+			s.SizeBytes, s.Segments = s.ArchivedBytes, c.Len()
+			for _, x := range p.Local().Pieces {
+				if x.Next > c.End() {
+					s.SizeBytes += x.Bytes
+					s.Segments++
+				}
+			}
 		}
 	}
 	if st.Refused != nil {

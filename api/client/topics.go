@@ -66,6 +66,19 @@ func (c *Client) OffsetForTime(ctx context.Context, topic string, partition uint
 	return out.Offset, err
 }
 
+// Trim removes the records of a partition below an offset, which is the first to
+// keep, and returns where its log begins then.
+func (c *Client) Trim(ctx context.Context, topic string, partition uint32, before int64) (oldest int64, err error) {
+	var out struct {
+		Oldest int64 `json:"oldest_offset"`
+	}
+	body := struct {
+		Before int64 `json:"before"`
+	}{before}
+	_, err = c.callJSON(ctx, request{method: http.MethodPost, path: partitionPath(topic, partition, "trim")}, body, &out)
+	return out.Oldest, err
+}
+
 func partitionPath(topic string, partition uint32, what string) string {
 	return path("v1", "topics", topic, "partitions", strconv.FormatUint(uint64(partition), 10), what)
 }

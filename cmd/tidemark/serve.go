@@ -207,7 +207,8 @@ func (s *server) nodeOptions() node.Options {
 		SegmentBytes: s.c.SegmentBytes, SealAge: s.c.SealAge, SealMinBytes: s.c.SealMinBytes, FlushBytes: s.c.FlushBytes,
 		MemoryBudget: s.c.MemoryBudget, CacheBytes: s.c.CacheBytes, DiskReserve: s.c.DiskReserve,
 		GarbageGrace: s.c.GarbageGrace, GarbageInterval: s.c.GarbageInterval, PITRWindow: s.c.PITRWindow, OrphanInterval: s.c.OrphanInterval,
-		Logger: s.log, Registerer: s.registry, OnProgress: s.setProgress,
+		RetentionInterval: s.c.RetentionInterval,
+		Logger:            s.log, Registerer: s.registry, OnProgress: s.setProgress,
 	}
 }
 

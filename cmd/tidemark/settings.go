@@ -38,6 +38,7 @@ type config struct {
 	GarbageInterval   time.Duration
 	PITRWindow        time.Duration
 	OrphanInterval    time.Duration
+	RetentionInterval time.Duration
 	ShutdownGrace     time.Duration
 	LogFormat         string
 	LogLevel          slog.Level
@@ -109,6 +110,8 @@ var settings = []setting{
 		parse: duration(func(c *config) *time.Duration { return &c.PITRWindow }, 10*time.Millisecond)},
 	{name: "orphan-interval", kind: "duration", def: "24h", usage: "time between two looks for segments in the archive that nothing names, per partition",
 		parse: duration(func(c *config) *time.Duration { return &c.OrphanInterval }, 10*time.Millisecond)},
+	{name: "retention-interval", kind: "duration", def: "10s", usage: "time between two looks at what may leave the disk or the archive by retention",
+		parse: duration(func(c *config) *time.Duration { return &c.RetentionInterval }, 10*time.Millisecond)},
 	{name: "shutdown-grace", kind: "duration", def: "10s", usage: "time for requests to end after SIGTERM",
 		parse: duration(func(c *config) *time.Duration { return &c.ShutdownGrace }, 0)},
 	{name: "log-format", kind: "json|text", def: "json", dev: "text", usage: "form of the log on stderr",

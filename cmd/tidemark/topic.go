@@ -11,8 +11,8 @@ import (
 )
 
 func newTopic(p *process, c *connection) *cobra.Command {
-	cmd := family("topic", "Create, list, describe and remove topics", "  tidemark topic ls",
-		newTopicCreate(p, c), newTopicLs(p, c), newTopicInfo(p, c), newTopicRm(p, c))
+	cmd := family("topic", "Create, list, describe, trim and remove topics", "  tidemark topic ls",
+		newTopicCreate(p, c), newTopicLs(p, c), newTopicInfo(p, c), newTopicTrim(p, c), newTopicRm(p, c))
 	c.flags(cmd)
 	return cmd
 }
@@ -227,6 +227,38 @@ func printTopic(p *process, info broker.TopicInfo) error {
 			formatBytes(s.SizeBytes), formatBytes(s.LocalBytes), formatBytes(s.ArchivedBytes), s.Segments, s.Generation, s.OwnerNode, s.Status)
 	}
 	return t.print(p.stdout)
+}
+
+func newTopicTrim(p *process, c *connection) *cobra.Command {
+	var partition uint32
+	var before int64
+	cmd := &cobra.Command{
+		Use: "trim NAME", Short: "Remove the oldest records of a partition",
+		Long: `Remove the records of a partition below an offset. The offset is the first one that stays; up to the
+end of the log, which leaves it empty. Offsets go on where they were. What was removed cannot be brought back.`,
+		Example: "  tidemark topic trim orders --partition 0 --before 120000",
+		Args:    args("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, name := range []string{"partition", "before"} {
+				if !cmd.Flags().Changed(name) {
+					return usagef("--%s is missing", name)
+				}
+			}
+			cl, err := c.open()
+			if err != nil {
+				return err
+			}
+			oldest, err := cl.Trim(cmd.Context(), args[0], partition, before)
+			if err != nil {
+				return explain(err, c.address())
+			}
+			_, err = fmt.Fprintf(p.stdout, "partition %d of topic %s begins at offset %d\n", partition, args[0], oldest)
+			return err
+		},
+	}
+	cmd.Flags().Uint32Var(&partition, "partition", 0, "partition")
+	cmd.Flags().Int64Var(&before, "before", 0, "first offset to keep")
+	return cmd
 }
 
 func newTopicRm(p *process, c *connection) *cobra.Command {

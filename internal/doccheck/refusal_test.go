@@ -78,6 +78,7 @@ func TestEveryReadinessReasonIsExplained(t *testing.T) {
 		"n.db.Err":           "cannot be written, it waits for the disk",
 		"n.meta.Err":         "the metadata log failed on disk",
 		"n.refusedReason":    "is out of service",
+		"n.sweeper.Paused":   "retention is paused: ",
 		"n.shipper.Status":   "archive: ",
 		"n.collector.Paused": "garbage: ",
 		"n.uploader.Trouble": "segments of … partitions wait, the last upload of one failed",

@@ -106,6 +106,7 @@ type Status struct {
 	RPO       time.Duration // age of the oldest durable frame that is not shipped, 0 = none
 	Exported  uint64        // Raft index of the newest export
 	LastError string        // of the last try, "" when it worked
+	Answered  time.Time     // when the archive last did what it was asked, reads among it; zero = not yet
 	Fenced    bool
 }
 
@@ -126,6 +127,7 @@ type Shipper struct {
 		want      uint64    // highest LSN that an ack=archived waits for
 		sure      uint64    // objects up to here are confirmed and known to be there, for archived answers
 		fenced    error
+		answered  time.Time
 		shipErr   string        // of the last try to ship, "" when it worked
 		exportErr string        // of the last try to export
 		auditErr  string        // what the archive lost and the local log cannot give again
@@ -206,6 +208,7 @@ func (s *Shipper) runShip(ctx context.Context) error {
 			continue
 		}
 		s.note(&s.mu.shipErr, "shipping the log", nil)
+		s.answered()
 		backoff = 0
 		if !s.wait(ctx) {
 			return nil
@@ -315,6 +318,14 @@ func (s *Shipper) note(last *string, task string, err error) {
 	*last = text
 }
 
+// answered notes that a whole step, which ends with a read, worked.
+func (s *Shipper) answered() {
+	now := s.opts.Now()
+	s.mu.Lock()
+	s.mu.answered = now
+	s.mu.Unlock()
+}
+
 // Fenced returns why this incarnation does not ship any more, or nil.
 func (s *Shipper) Fenced() error {
 	s.mu.Lock()
@@ -346,7 +357,7 @@ func (s *Shipper) Status() Status {
 	durable := s.opts.Log.Durable()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Status{Shipped: s.mu.shipped, Durable: durable, Exported: s.mu.exported, Fenced: s.mu.fenced != nil}
+	st := Status{Shipped: s.mu.shipped, Durable: durable, Exported: s.mu.exported, Answered: s.mu.answered, Fenced: s.mu.fenced != nil}
 	st.LastError = cmp.Or(s.mu.shipErr, s.mu.exportErr, s.mu.auditErr)
 	if durable > s.mu.shipped && !s.mu.behind.IsZero() {
 		st.RPO = s.opts.Now().Sub(s.mu.behind)

@@ -177,6 +177,11 @@ func (c *Cache) wrote(w write) {
 // Usage returns the number of chunks on disk and the bytes of their files.
 func (c *Cache) Usage() (chunks int, bytes int64) { return c.disk.usage() }
 
+// Shrink removes chunk files until about so many bytes are free, those that were
+// used last excepted to the end, and returns how many were freed. Files that a
+// reader has open stay. The cache grows again as it is used.
+func (c *Cache) Shrink(bytes int64) int64 { return c.disk.shrink(bytes) }
+
 // Crowded says that scans hold all the read-ahead that there may be: until some
 // of them go on or end, nobody reads further ahead.
 func (c *Cache) Crowded() bool { return c.ahead.Load() >= c.cfg.AheadBytes }

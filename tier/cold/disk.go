@@ -321,6 +321,22 @@ func (d *disk) hotness(s *slot) (hot uint8) {
 	return hot
 }
 
+// shrink removes files, the one used longest ago first, until bytes are free, and
+// returns how many are.
+func (d *disk) shrink(bytes int64) (freed int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for e := d.mu.order.Back(); e != nil && freed < bytes; {
+		before := e.Prev()
+		if s := e.Value.(*slot); s.pins == 0 {
+			freed += s.size
+			d.remove(e)
+		}
+		e = before
+	}
+	return freed
+}
+
 // remove takes a file out. It goes under the lock, so that it cannot be a newer
 // one of that name; to unlink is quick. Locked.
 func (d *disk) remove(e *list.Element) {

@@ -93,6 +93,16 @@ func Probe(ctx context.Context, s Store, now func() time.Time) (Report, error) {
 	return p.report, nil
 }
 
+// Skew asks for the store's time: it returns the store's clock minus the node's,
+// exact to about a second, with one small object that is put, read and removed.
+func Skew(ctx context.Context, s Store, now func() time.Time) (time.Duration, error) {
+	var id [8]byte
+	rand.Read(id[:])
+	p := &probe{store: s, ctx: WithCause(ctx, CauseDoctor), now: now, root: "doctor/" + hex.EncodeToString(id[:]) + "/"}
+	defer p.clean()
+	return p.skew()
+}
+
 type probe struct {
 	store  Store
 	ctx    context.Context
@@ -265,18 +275,25 @@ func (p *probe) list() (string, error) {
 	return "lists are complete at once, in order and by pages", nil
 }
 
-func (p *probe) clock() (string, error) {
+func (p *probe) skew() (time.Duration, error) {
 	key := p.key("clock")
 	before := p.now()
-	if err := p.put(key, []byte("now"), false); err != nil {
-		return "", err
+	if err := p.put(key, []byte("now"), true); err != nil {
+		return 0, err
 	}
 	after := p.now()
 	_, info, err := p.get(key)
 	if err != nil {
+		return 0, err
+	}
+	return info.Modified.Sub(before.Add(after.Sub(before) / 2)).Round(time.Millisecond), nil
+}
+
+func (p *probe) clock() (string, error) {
+	var err error
+	if p.report.Skew, err = p.skew(); err != nil {
 		return "", err
 	}
-	p.report.Skew = info.Modified.Sub(before.Add(after.Sub(before) / 2)).Round(time.Millisecond)
 	if p.report.Skew.Abs() > MaxClockSkew {
 		return "", missing("the store's clock differs from this machine's by %v; more than %v stops retention: set the clocks", p.report.Skew, MaxClockSkew)
 	}

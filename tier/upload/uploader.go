@@ -109,6 +109,41 @@ func (u *Uploader) drop(pid broker.PartitionID) {
 	u.kick()
 }
 
+// Skip forgets the segments at the head of a partition's queue that lie wholly
+// below an offset: retention has passed them. One that is being uploaded, or that
+// waits for its entry, stays, with all behind it. Skip returns the offset up to
+// which no segment is needed any more: below, or where the first one that stays
+// begins. A partition that stopped at a skipped segment goes on.
+func (u *Uploader) Skip(pid broker.PartitionID, below int64) int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	p := u.mu.parts[pid]
+	if p == nil {
+		return below
+	}
+	n := 0
+	for n < len(p.items) && p.items[n].phase == waiting && p.items[n].sealed.Info.Next <= below {
+		n++
+	}
+	if n > 0 {
+		before := p.bytes
+		p.pop(n)
+		p.stopped = false
+		delete(u.mu.later, p)
+		u.mu.queued -= n
+		u.mu.bytes -= before - p.bytes
+		u.schedule(p)
+		u.kick() // a Close may wait for these
+	}
+	if len(p.items) > 0 {
+		return min(below, p.items[0].sealed.Info.Base)
+	}
+	if p.busy == 0 {
+		delete(u.mu.parts, pid)
+	}
+	return below
+}
+
 // Resume lets a stopped partition, or one that waits, try again at once.
 func (u *Uploader) Resume(pid broker.PartitionID) {
 	u.mu.Lock()

@@ -1,0 +1,88 @@
+package retention
+
+import (
+	"fmt"
+	"time"
+)
+
+const (
+	// maxSkew is how far clocks may differ.
+	maxSkew = 5 * time.Minute
+	// askEvery is how often the store is asked for its time, and askPaused how
+	// often while the clocks do not agree.
+	askEvery  = time.Hour
+	askPaused = time.Minute
+	// settle is how long a clock that jumped has to run evenly before it is
+	// believed when no store says that it is right.
+	settle = time.Hour
+)
+
+// verdict is what the store said of the node's clock since that last jumped.
+type verdict uint8
+
+const (
+	unknown verdict = iota
+	agrees
+	differs
+)
+
+// clock says whether the node's clock can be trusted. It is used by one goroutine.
+type clock struct {
+	begun  bool
+	wall   time.Time     // at the last look at which it was trusted
+	mono   time.Duration // then
+	ahead  time.Duration // of the monotonic clock since then, as of the last look
+	even   time.Duration // time of the last look that found it moved
+	store  verdict
+	skew   time.Duration // the store's clock minus the node's, as it said last
+	asked  time.Duration
+	ask    bool   // as soon as possible
+	paused string // why it is not trusted; "" = it is
+}
+
+// due says whether the store is to be asked for its time now.
+func (c *clock) due(mono time.Duration) bool {
+	if c.paused != "" {
+		return c.ask || mono-c.asked >= askPaused
+	}
+	return c.ask || mono-c.asked >= askEvery
+}
+
+// answered takes what the store said, its clock minus the node's; ok is false
+// when it did not answer.
+func (c *clock) answered(mono, skew time.Duration, ok bool) {
+	c.asked, c.ask = mono, false
+	if !ok {
+		return
+	}
+	c.skew, c.store = skew, agrees
+	if skew.Abs() > maxSkew {
+		c.store = differs
+	}
+}
+
+// look compares the wall clock with the monotonic one. resumed says that it was
+// not trusted before and is now: append times given meanwhile may be wrong.
+func (c *clock) look(wall time.Time, mono time.Duration) (resumed bool) {
+	wall = wall.Round(0) // with its own monotonic reading it would never jump
+	if !c.begun {
+		c.wall, c.mono, c.even, c.begun, c.ask = wall, mono, mono, true, true
+	}
+	ahead := wall.Sub(c.wall) - (mono - c.mono)
+	if (ahead - c.ahead).Abs() > maxSkew/2 {
+		// It was moved: what the store said before is about another clock.
+		c.even, c.store, c.ask = mono, unknown, true
+	}
+	c.ahead = ahead
+	before := c.paused
+	switch {
+	case c.store == differs:
+		c.paused = fmt.Sprintf("the store's clock differs from this node's by %s; set the clocks", c.skew.Round(time.Second))
+	case c.store == unknown && ahead.Abs() > maxSkew && mono-c.even < settle:
+		c.paused = fmt.Sprintf("the clock of this node jumped by %s; set it, or wait until it is known to be right", ahead.Round(time.Second))
+	default:
+		c.paused = ""
+		c.wall, c.mono, c.ahead = wall, mono, 0
+	}
+	return before != "" && c.paused == ""
+}
