@@ -51,7 +51,7 @@ func TestConfigLayers(t *testing.T) {
 		HTTPAddr: "0.0.0.0:7942", RaftAddr: "127.0.0.1:0", SealMinBytes: 1 << 20, FlushBytes: 512 << 10, WALMaxBytes: 2 << 30,
 		StateInterval: 10 * time.Minute, CacheBytes: 1 << 30, ShutdownGrace: 10 * time.Second, LogFormat: "json", LogLevel: slog.LevelInfo,
 		RetentionInterval: 10 * time.Second,
-		GarbageGrace: time.Hour, GarbageInterval: 5 * time.Minute, PITRWindow: time.Hour, OrphanInterval: 24 * time.Hour,
+		GarbageGrace:      time.Hour, GarbageInterval: 5 * time.Minute, PITRWindow: time.Hour, OrphanInterval: 24 * time.Hour,
 	}
 	if c != want {
 		t.Errorf("got  %+v\nwant %+v", c, want)
