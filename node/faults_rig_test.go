@@ -103,6 +103,7 @@ type archivedSnapshot struct {
 }
 
 func newFaultRig(t *testing.T, change func(*Options)) *faultRig {
+	t.Helper()
 	r := &faultRig{bucket: newBadBucket(mem.New("bad", nil)), sums: map[string][32]byte{}}
 	r.memNode = newMemNode(t, func(o *Options) {
 		o.Archive = r.bucket.stack

@@ -29,7 +29,9 @@ func newGate(t *testing.T, endpoint string) *gate {
 		t.Fatal(err)
 	}
 	// The host stays the one that was signed.
-	proxy := &httputil.ReverseProxy{Director: func(r *http.Request) { r.URL.Scheme, r.URL.Host = to.Scheme, to.Host }}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = to.Scheme, to.Host, r.In.Host
+	}}
 	g := &gate{}
 	g.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if refuse := g.closed.Load(); refuse != nil {
