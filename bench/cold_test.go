@@ -208,11 +208,10 @@ func firstBytes(b *testing.B, st objstore.Store, segs []archived) float64 {
 		plain := time.Since(begin)
 		c, _ := openCache(b, st, b.TempDir(), 1)
 		begin = time.Now()
-		r, err := c.Open(ctx, a.seg)
+		scan, err := c.Scan(ctx, a.seg, (a.seg.Base+a.seg.Next)/2)
 		if err != nil {
 			b.Fatal(err)
 		}
-		scan := r.Batches((a.seg.Base + a.seg.Next) / 2)
 		if _, _, err := scan.Next(ctx); err != nil {
 			b.Fatal(err)
 		}

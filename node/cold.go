@@ -107,12 +107,9 @@ func (r *coldReader) at(ctx context.Context, id broker.PartitionID, from, local 
 		return nil, false, err
 	}
 	s = &scan{key: scanKey{id, from}, seg: loc}
-	reader, err := r.cache.Open(ctx, loc)
-	if err != nil {
-		s.err = err
+	if s.batches, s.err = r.cache.Scan(ctx, loc, from); s.err != nil {
 		return s, false, nil
 	}
-	s.batches = reader.Batches(from)
 	r.follow(ctx, s, local)
 	return s, false, nil
 }

@@ -55,6 +55,11 @@ func (c *Cache) index(ctx context.Context, seg manifest.Segment) (segment.Index,
 	if f == nil {
 		return x, err
 	}
+	return f.wait(ctx)
+}
+
+// wait returns the index when it is there. A caller whose ctx ends leaves.
+func (f *indexFlight) wait(ctx context.Context) (segment.Index, error) {
 	select {
 	case <-f.done:
 		return f.index, f.err

@@ -1,6 +1,8 @@
 package cold
 
 import (
+	"context"
+
 	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
@@ -23,9 +25,40 @@ func (r *Reader) Index() segment.Index { return r.index }
 // Batches returns a scan of the batches that hold offsets at or above from. It
 // is for one goroutine; Close ends it.
 func (r *Reader) Batches(from int64) *Batches {
-	b := &Batches{from: from, next: r.index.Len(), ahead: newAhead(r.cache, r.seg, r.key), index: r.index}
-	if from < r.seg.Next {
-		b.next = r.index.SeekOffset(from)
+	return newBatches(newAhead(r.cache, r.seg, r.key), r.index, from)
+}
+
+func newBatches(a *ahead, x segment.Index, from int64) *Batches {
+	b := &Batches{from: from, next: x.Len(), ahead: a, index: x}
+	if from < a.seg.Next {
+		b.next = x.SeekOffset(from)
 	}
 	return b
+}
+
+// Scan is Open and Batches in one, with the first batch sooner: unless the index
+// is in memory, the chunk in which from probably lies is fetched beside it and not
+// after it. Errors as Open.
+func (c *Cache) Scan(ctx context.Context, seg manifest.Segment, from int64) (*Batches, error) {
+	a := newAhead(c, seg, seg.Key())
+	f, x, err := c.findIndex(&a.seg, a.key)
+	if f != nil {
+		n := guess(&seg, from)
+		if holds, err := c.request(a.source(), n, n+1); err == nil {
+			a.held[n] = holds[0]
+		}
+		x, err = f.wait(ctx)
+	}
+	if err != nil {
+		a.close()
+		return nil, err
+	}
+	return newBatches(a, x, from), nil
+}
+
+// guess is the chunk in which an offset lies if all records are of one size.
+func guess(seg *manifest.Segment, from int64) uint32 {
+	part := float64(from-seg.Base) / float64(seg.Next-seg.Base)
+	at := int64(part * float64(seg.DataLength))
+	return uint32(min(max(0, at), seg.DataLength-1) / ChunkSize)
 }
