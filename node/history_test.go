@@ -148,6 +148,7 @@ func (f *nodeLife) open() *Node {
 // emptyFS is a file system on which the directory that dir stands in exists.
 func emptyFS(t *crash.T, dir string) *crash.FS {
 	fs := crash.NewFS()
+	fs.Journal = "state" // Pebble relies on that order
 	if err := segment.MakeDir(fs, "/", filepath.Dir(dir)); err != nil {
 		t.Fatal(err)
 	}

@@ -441,6 +441,7 @@ func (f *engineLife) develop(s crash.Shot[enginePromise]) {
 func TestHistories(t *testing.T) {
 	crash.Run(t, "partition", func(t *crash.T) {
 		f := &engineLife{t: t, fs: crash.NewFS()}
+		f.fs.Journal = "state" // Pebble relies on that order
 		f.run()
 	})
 }

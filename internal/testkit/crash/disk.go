@@ -32,12 +32,23 @@ type inode struct {
 	// A directory.
 	names   map[string]*inode
 	durably map[string]*inode
+	order   map[string]uint64 // names that changed, and when
 }
 
 func newFile() *inode { return &inode{epoch: epochs.Add(1)} }
 
 func newDir() *inode {
-	return &inode{dir: true, names: map[string]*inode{}, durably: map[string]*inode{}}
+	return &inode{dir: true, names: map[string]*inode{}, durably: map[string]*inode{}, order: map[string]uint64{}}
+}
+
+// set gives a name to an inode, or takes it away with nil.
+func (n *inode) set(name string, child *inode) {
+	n.order[name] = epochs.Add(1)
+	if child == nil {
+		delete(n.names, name)
+	} else {
+		n.names[name] = child
+	}
 }
 
 func at(pages []*page, i int) *page {

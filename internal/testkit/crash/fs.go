@@ -35,6 +35,11 @@ const (
 // page cache. It is safe for concurrent use; cloning it is cheap, because pages
 // are shared until they are written.
 type FS struct {
+	// Journal is the base name of directories whose names become durable in the
+	// order of their changes, as all file systems with a journal have it. In
+	// other directories any part survives a loss of power. Set it first.
+	Journal string
+
 	mu    sync.Mutex
 	root  *inode
 	locks map[string]bool
@@ -117,7 +122,7 @@ func (fs *FS) Create(name string, _ vfs.DiskWriteCategory) (f vfs.File, err erro
 			return &os.PathError{Op: "create", Path: name, Err: syscall.EISDIR}
 		}
 		n := newFile()
-		d.names[base] = n
+		d.set(base, n)
 		f = &file{fs: fs, n: n, name: name, write: true}
 		return nil
 	})
@@ -152,7 +157,7 @@ func (fs *FS) OpenReadWrite(name string, _ vfs.DiskWriteCategory, _ ...vfs.OpenO
 		n := d.names[base]
 		if n == nil {
 			n = newFile()
-			d.names[base] = n
+			d.set(base, n)
 		}
 		f = &file{fs: fs, n: n, name: name, write: true}
 		return nil
@@ -179,7 +184,7 @@ func (fs *FS) Link(from, to string) error {
 		case d.names[base] != nil:
 			return &os.LinkError{Op: "link", Old: from, New: to, Err: iofs.ErrExist}
 		}
-		d.names[base] = n
+		d.set(base, n)
 		return nil
 	})
 }
@@ -199,8 +204,8 @@ func (fs *FS) Rename(from, to string) error {
 		if err != nil {
 			return err
 		}
-		delete(old.names, base)
-		d.names[name] = n
+		old.set(base, nil)
+		d.set(name, n)
 		return nil
 	})
 }
@@ -219,7 +224,7 @@ func (fs *FS) Remove(name string) error {
 		case n.dir && len(n.names) > 0:
 			return &os.PathError{Op: "remove", Path: name, Err: syscall.ENOTEMPTY}
 		}
-		delete(d.names, base)
+		d.set(base, nil)
 		return nil
 	})
 }
@@ -228,7 +233,7 @@ func (fs *FS) Remove(name string) error {
 func (fs *FS) RemoveAll(name string) error {
 	return fs.change("remove", name, func() error {
 		if d, base, err := fs.parent(name); err == nil {
-			delete(d.names, base)
+			d.set(base, nil)
 		}
 		return nil
 	})
@@ -257,7 +262,7 @@ func (fs *FS) MkdirAll(name string, _ os.FileMode) error {
 				return &os.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
 			}
 			if n.names[part] == nil {
-				n.names[part] = newDir()
+				n.set(part, newDir())
 			}
 			n = n.names[part]
 		}

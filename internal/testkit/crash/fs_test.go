@@ -120,6 +120,24 @@ func TestLossesOfNames(t *testing.T) {
 	wants(t, losses(t, fs), "", "b=1")
 }
 
+// In a directory with a journal a name that survives brings along what came
+// before it.
+func TestLossesOfNamesInOrder(t *testing.T) {
+	fs := NewFS()
+	fs.Journal = "j"
+	must(t, fs.MkdirAll("j", 0o755))
+	syncDir(t, fs, "")
+	must(t, create(t, fs, "j/b", "").Close(), create(t, fs, "j/a", "").Close(), fs.Remove("j/b"), create(t, fs, "j/c", "").Close())
+	var seen []string
+	for _, image := range fs.Kill().Losses(rand.New(rand.NewPCG(1, 1)), 1<<10) {
+		names, err := image.List("j")
+		must(t, err)
+		seen = append(seen, strings.Join(names, ""))
+	}
+	slices.Sort(seen)
+	wants(t, slices.Compact(seen), "", "a", "ac")
+}
+
 // The death of a process keeps everything and makes nothing durable, and the
 // two file systems share nothing that is written later.
 func TestKill(t *testing.T) {

@@ -12,7 +12,7 @@ func (fs *FS) Kill() *FS {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	copies := map[*inode]*inode{}
-	return &FS{root: fs.root.fork(copies)}
+	return &FS{Journal: fs.Journal, root: fs.root.fork(copies)}
 }
 
 // fork copies the inode and all below it, in both views. Pages are shared.
@@ -32,6 +32,7 @@ func (n *inode) fork(copies map[*inode]*inode) *inode {
 		c.lost = maps.Clone(n.lost)
 		return c
 	}
+	c.order = maps.Clone(n.order)
 	c.names, c.durably = make(map[string]*inode, len(n.names)), make(map[string]*inode, len(n.durably))
 	for name, child := range n.names {
 		c.names[name] = child.fork(copies)
@@ -47,6 +48,7 @@ type choice struct {
 	n    *inode
 	page int    // of a file; -1 = its length
 	name string // of a directory
+	when uint64 // of a name in a directory with a journal: its change, else 0
 }
 
 // choices lists what is not durable, in an order that depends on nothing but
@@ -54,8 +56,8 @@ type choice struct {
 func (fs *FS) choices() []choice {
 	var out []choice
 	seen := map[*inode]bool{}
-	var walk func(n *inode)
-	walk = func(n *inode) {
+	var walk func(n *inode, dir string)
+	walk = func(n *inode, dir string) {
 		if seen[n] {
 			return
 		}
@@ -74,16 +76,20 @@ func (fs *FS) choices() []choice {
 		for _, name := range unionNames(n) {
 			now, then := n.names[name], n.durably[name]
 			if now != then {
-				out = append(out, choice{n: n, name: name})
+				c := choice{n: n, name: name}
+				if fs.Journal != "" && dir == fs.Journal {
+					c.when = n.order[name]
+				}
+				out = append(out, c)
 			}
 			for _, child := range []*inode{now, then} {
 				if child != nil {
-					walk(child)
+					walk(child, name)
 				}
 			}
 		}
 	}
-	walk(fs.root)
+	walk(fs.root, "")
 	return out
 }
 
@@ -120,9 +126,10 @@ func (fs *FS) Losses(rng *rand.Rand, most int) []*FS {
 	add := func(keep func(i int) bool, tear *rand.Rand) {
 		b := builder{kept: make(map[choice]bool, len(list)), tear: tear, made: map[*inode]*inode{}}
 		for i, c := range list {
-			b.kept[c] = keep(i)
+			b.keep(c, keep(i))
 		}
-		image := &FS{root: b.build(fs.root)}
+		b.inOrder(list)
+		image := &FS{Journal: fs.Journal, root: b.build(fs.root)}
 		if sig := string(b.sign); tear != nil || !seen[sig] {
 			seen[sig] = true
 			out = append(out, image)
@@ -154,10 +161,33 @@ func (fs *FS) Loss(rng *rand.Rand) *FS {
 // builder makes one image. Its sign tells what came of the choices in sight, so
 // that two images that differ only in what is out of sight count once.
 type builder struct {
-	kept map[choice]bool
-	sign []byte
-	tear *rand.Rand
-	made map[*inode]*inode
+	kept  map[choice]bool
+	sign  []byte
+	tear  *rand.Rand
+	made  map[*inode]*inode
+	until map[*inode]uint64 // in directories with a journal: the last change that is kept
+}
+
+// keep notes a choice. When it comes to names, a directory with a journal keeps
+// everything that came before something that it keeps (inOrder).
+func (b *builder) keep(c choice, yes bool) {
+	if c.when > 0 && yes {
+		if b.until == nil {
+			b.until = map[*inode]uint64{}
+		}
+		b.until[c.n] = max(b.until[c.n], c.when)
+	}
+	c.when = 0
+	b.kept[c] = yes
+}
+
+func (b *builder) inOrder(list []choice) {
+	for _, c := range list {
+		if c.when > 0 && c.when <= b.until[c.n] {
+			c.when = 0
+			b.kept[c] = true
+		}
+	}
 }
 
 func (b *builder) keeps(c choice) bool {
@@ -181,6 +211,9 @@ func (b *builder) build(n *inode) *inode {
 		return c
 	}
 	c := &inode{dir: n.dir, epoch: epochs.Add(1)}
+	if n.dir {
+		c.order = map[string]uint64{}
+	}
 	b.made[n] = c
 	if n.dir {
 		b.directory(c, n)

@@ -111,7 +111,7 @@ var mutations = []mutation{
 	{"I15", "node: no produce while the archive is down", []edit{{"node/disk.go",
 		"func (n *Node) accept() error {\n", "func (n *Node) accept() error {\n	if n.shipper != nil && n.shipper.Status().LastError != \"\" {\n		return errcode.New(errcode.ArchiveUnavailable, \"the archive is down\")\n	}\n"}}, "./node", histories},
 	{"I16", "ship: the mark moves although the object is not there", []edit{{"node/ship/object.go",
-		"	if err := s.putWAL(ctx, key, run.First, run.Next, data); err != nil {\n		return false, err\n	}\n", "	_ = s.putWAL(ctx, key, run.First, run.Next, data)\n"}}, "./node", histories},
+		"	if err := s.putWAL(ctx, key, run.First, run.Next, data); err != nil {\n		return false, err\n	}\n", "	_ = s.putWAL(ctx, key, run.First, run.Next, data)\n"}}, "./node/ship", "TestAnotherObjectUnderTheKey"},
 	{"I3", "restore: the new generation begins where the shipped log ends", []edit{{"node/restore/restore.go",
 		"Start: manifest.Unclean, PreviousEndAtLeast: p.next", "Start: manifest.Clean, PreviousEndAtLeast: p.next"}}, "./node", histories},
 	{"B50", "datadir: an identity whose name is not synced is used", []edit{{"node/datadir/identity.go",
