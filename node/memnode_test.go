@@ -25,6 +25,8 @@ type memNode struct {
 	mem *vfs.MemFS
 	fs  *nodeFS
 	o   Options
+	// free bytes of the disk from the start on; nil = there are plenty
+	free func() (uint64, bool)
 	*Node
 }
 
@@ -229,7 +231,7 @@ func (m *memNode) tryOpen() error { return m.tryOpenWith(nil) }
 // tryOpenWith starts the node on a disk that fails from the beginning.
 func (m *memNode) tryOpenWith(fail func(op, path string) error) error {
 	m.t.Helper()
-	m.fs = &nodeFS{FS: m.mem, fail: fail}
+	m.fs = &nodeFS{FS: m.mem, fail: fail, free: m.free}
 	m.o.FS = m.fs
 	var err error
 	m.Node, err = Open(context.Background(), m.o)
