@@ -2,8 +2,11 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -225,4 +228,44 @@ func TestEvictionWaitsForTheCheckpoint(t *testing.T) {
 	r = open(t, crashed, nil)
 	equal(t, r.all(0), want)
 	r.close()
+}
+
+// A disk that takes no flush is asked once a tick, not with each append: else
+// every record would cost a try and a line in the log.
+func TestFailedFlushWaitsForTheTick(t *testing.T) {
+	var asked atomic.Int64
+	r := open(t, vfs.NewMem(), func(o *Options) {
+		o.FlushBytes = 1 << 10
+		o.DiskOK = func() error {
+			asked.Add(1)
+			return errcode.New(errcode.Storage, "the disk is full")
+		}
+	})
+	r.create(0)
+	p := r.engine.Get(pid(0))
+	produce := func(n int) {
+		for range n {
+			if _, err := r.produce(0, strings.Repeat("x", 1000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	produce(3)
+	settled := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.mu.stuck && !p.mu.queued
+	}
+	within(t, "the first flush fails", settled)
+	before := asked.Load()
+	produce(50)
+	if got := asked.Load(); got != before {
+		t.Fatalf("%d flushes were tried by 50 appends", got-before)
+	}
+	r.engine.retryFlushes() // the tick
+	within(t, "the tick tries again", func() bool { return asked.Load() > before && settled() })
+	_ = r.engine.Close() // the disk does not take it at the end either
+	if err := errors.Join(r.log.Close(), r.db.Close()); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -33,7 +33,11 @@ func (e *Engine) runFlusher(ctx context.Context) {
 		p.mu.Lock()
 		p.mu.queued = false
 		p.mu.Unlock()
-		if err := e.flush(p, &m, e.opts.FlushBytes); err != nil {
+		err := e.flush(p, &m, e.opts.FlushBytes)
+		p.mu.Lock()
+		p.mu.stuck = err != nil
+		p.mu.Unlock()
+		if err != nil {
 			e.metrics.flushErrors.Inc()
 			e.opts.Logger.Error("flush failed, the log keeps the records", "partition", p.ID.String(), "error", err)
 		}

@@ -56,6 +56,7 @@ type Partition struct {
 		held          uint64 // apart from the tail, no checkpoint covers frames of p from here on; 0 = all are covered
 		inTails       bool   // in the engine's set of partitions that need the log
 		queued        bool   // in the flush queue
+		stuck         bool   // the last flush failed: the next tick tries again, not each append
 		refused       error
 		changed       chan struct{} // closed at the next change of hw; nil: nobody waits
 	}
@@ -119,7 +120,7 @@ func (p *Partition) advance(durable uint64) {
 		return
 	}
 	p.hw.Store(end)
-	enqueue := !p.mu.queued && p.mu.tail.pending >= p.e.opts.FlushBytes
+	enqueue := !p.mu.queued && !p.mu.stuck && p.mu.tail.pending >= p.e.opts.FlushBytes
 	if enqueue {
 		p.mu.queued = true
 	}
