@@ -70,8 +70,7 @@ type queueLife struct {
 	log    *wal.Log
 	e      *Engine
 	leased []issued
-	first  uint64          // LSN that the replay began with
-	found  map[uint64]bool // entries that it held
+	found  map[uint64]bool // entries that the replay held
 
 	mu sync.Mutex
 	p  queuePromise
@@ -137,9 +136,6 @@ func (f *queueLife) open() {
 		FS: f.fs, Dir: "wal", Incarnation: 7, FileSize: 64 << 10, PoolFiles: -1, AckSyncInterval: time.Hour,
 		NextNeeded: f.p.held, Holds: map[string]uint64{"state": f.p.held},
 	}, func(fr wal.Frame) error {
-		if f.first == 0 {
-			f.first = fr.LSN
-		}
 		if fr.Kind != wal.KindGroup {
 			return nil
 		}
@@ -172,7 +168,7 @@ func (f *queueLife) verify() {
 	// The LSN of an entry that was lost is another frame's now.
 	var kept []settling
 	for _, s := range f.p.done {
-		if s.lsn < f.first || f.found[s.lsn] {
+		if s.lsn < f.p.held || f.found[s.lsn] { // the states hold what the log may forget
 			kept = append(kept, s)
 		} else if s.lsn <= f.p.durable || f.killed && s.lsn <= f.p.wrote {
 			f.t.Fatalf("entry %d is lost, %d was durable and %d written", s.lsn, f.p.durable, f.p.wrote)

@@ -143,7 +143,8 @@ func Run(t *testing.T, model string, run func(t *T)) {
 	var made, runs atomic.Int64
 	var failed atomic.Bool
 	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) * max(1, idle[model]) {
+	// One worker when one run is replayed: it is the first, and alone.
+	for range min(int(want), runtime.GOMAXPROCS(0)*max(1, idle[model])) {
 		workers.Go(func() {
 			for made.Load() < want && !failed.Load() {
 				i := runs.Add(1) - 1
