@@ -330,3 +330,47 @@ func TestRetirementIsConfirmed(t *testing.T) {
 		t.Fatal(h)
 	}
 }
+
+// An incarnation that is covered waits for the window, then for a grace after it
+// was called retired, and then for an export that says so: until then a restore
+// would read it, and what it found in part would look damaged.
+func TestOldIncarnationTakesItsTime(t *testing.T) {
+	w, o := heir(t)
+	id := w.topic("t")
+	key := o.records(id, 0, 5)
+	w.upload(id, 1)
+	w.stateOf(1, id)
+	w.start()
+	says := func(text string) {
+		t.Helper()
+		w.untouched(w.turn)
+		if h := w.cause(Incarnation).Holds; len(h) != 1 || !strings.Contains(h[0], text) {
+			t.Fatalf("%v, want %q", h, text)
+		}
+	}
+	retired := func() bool { f, _ := w.meta.State().Fenced(oldInc); return f.RetiredMs > 0 }
+	w.fence.confirmed = w.meta.State().Index() // knows everything so far
+	says("is inside the window")
+	w.pass(time.Hour - time.Second)
+	says("is inside the window")
+	if retired() {
+		t.Fatal("it is called retired inside the window")
+	}
+	w.pass(time.Second)
+	says("its grace lasts")
+	if !retired() {
+		t.Fatal("it is covered and not called retired")
+	}
+	w.pass(testGrace - time.Second)
+	says("its grace lasts")
+	w.pass(time.Second)
+	says("no export yet that says so")
+	// A restart begins the grace anew, and asks for the export still.
+	w.start()
+	says("its grace lasts")
+	w.pass(testGrace)
+	says("no export yet that says so")
+	w.export()
+	w.turn()
+	w.gone(key)
+}

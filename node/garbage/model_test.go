@@ -31,6 +31,7 @@ type model struct {
 }
 
 func newModel(t *testing.T, seed uint64) *model {
+	t.Helper()
 	m := &model{
 		world: newWorld(t, nil), rng: rand.New(rand.NewPCG(seed, 9)), inFlight: map[string]manifest.Segment{},
 		young: map[string]time.Time{}, topics: map[broker.PartitionID][]string{}, next: 1, replay: 1,

@@ -24,10 +24,11 @@ import (
 // the caller's cause; it confirms nothing before registration, when it does not
 // answer, and for ever after a FENCE or a later claim (I7, I8).
 func TestConfirm(t *testing.T) {
-	for name, end := range map[string]func(*bucket, *testing.T){
-		"fence": func(b *bucket, t *testing.T) { b.fence(t) },
-		"claim": func(b *bucket, t *testing.T) {
-			b.put(t, manifest.ClusterKey(2), archive.Claim{ClusterID: testCluster, Generation: 2, Node: "n9"}.Encode())
+	for name, end := range map[string]func(testing.TB, *bucket){
+		"fence": func(tb testing.TB, b *bucket) { tb.Helper(); b.fence(tb) },
+		"claim": func(tb testing.TB, b *bucket) {
+			tb.Helper()
+			b.put(tb, manifest.ClusterKey(2), archive.Claim{ClusterID: testCluster, Generation: 2, Node: "n9"}.Encode())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +62,7 @@ func TestConfirm(t *testing.T) {
 				if len(r.fences()) != 0 {
 					t.Fatalf("fenced without a fence: %v", r.fences())
 				}
-				end(b, t)
+				end(t, b)
 				for range 2 {
 					if err := confirm(); !errcode.Is(err, errcode.Fenced) {
 						t.Fatalf("after the %s: %v", name, err)
