@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -253,4 +254,64 @@ type denied struct{ *mem.Store }
 
 func (denied) Delete(context.Context, []string) error {
 	return errcode.New(errcode.Denied, "AccessDenied")
+}
+
+// A trim reaches the bucket: the segments below it leave their chain, and a
+// grace later their objects; what is above is read back, also after a restore
+// (T5).
+func TestTrimmedObjectsLeaveTheBucket(t *testing.T) {
+	store := mem.New("trimmed", nil)
+	dir := t.TempDir()
+	n := collecting(t, filepath.Join(dir, "a"), store)
+	ctx := context.Background()
+	one := uint32(1)
+	info, err := n.CreateTopic(ctx, broker.TopicSpec{Name: "t", Partitions: &one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 400 {
+		value := make([]byte, 900) // that no compression shrinks
+		for i := range value {
+			value[i] = byte(rng.Uint32())
+		}
+		if _, err := n.Produce(ctx, broker.ProduceRequest{Topic: "t", Records: []broker.NewRecord{{Partition: 0, Value: value}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := broker.PartitionID{Topic: info.ID}
+	archivedTo := func(n *node.Node) int64 {
+		info, err := n.Topic(ctx, "t")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.PartitionStats[0].ArchivedOffset
+	}
+	until(t, "everything is archived", func() bool { return archivedTo(n) == 400 })
+	before := keysBelow(t, store, manifest.PartitionPrefix(id)+"s/")
+	if len(before) < 3 {
+		t.Fatalf("only %d segments", len(before))
+	}
+	start, err := n.Trim(ctx, "t", 0, 300)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "objects below the trim leave the bucket", func() bool {
+		for _, key := range keysBelow(t, store, manifest.PartitionPrefix(id)+"s/") {
+			if k, err := manifest.ParseKey(key); err == nil && k.Next <= start {
+				return false
+			}
+		}
+		return true
+	})
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	take(t, filepath.Join(dir, "b"), store)
+	n = collecting(t, filepath.Join(dir, "b"), store)
+	defer func() { _ = n.Close() }()
+	got, offsets := logOf(t, n, "t", 0)
+	if len(got) == 0 || offsets[0] > start || offsets[len(offsets)-1] != 399 {
+		t.Fatalf("%d records from offset %v on came back, the log begins at %d", len(got), offsets[:min(1, len(offsets))], start)
+	}
 }

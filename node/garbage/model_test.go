@@ -160,8 +160,15 @@ func (m *model) check(what string) {
 	m.t.Helper()
 	ctx := context.Background()
 	m.kept(what+": foreign", m.foreign...)
-	for key := range m.inFlight {
+	for key, s := range m.inFlight {
 		m.kept(what+": in flight", key)
+		if c, err := manifest.Load(ctx, m.mem, s.Partition, 0); err != nil {
+			m.t.Fatalf("%s: %v", what, err)
+		} else if c.End() > s.Base {
+			// Another attempt won: it is an orphan from here on.
+			delete(m.inFlight, key)
+			m.young[key] = m.now.Add(testGrace)
+		}
 	}
 	for key, until := range m.young {
 		if m.now.Before(until) {
