@@ -56,6 +56,8 @@ func TestArchiveGC(t *testing.T) {
 			t.Fatalf("the topic is still in the bucket:\n%s\n%+v", out, report())
 		}
 	}
+	// What is left is whole to those who look at it from outside.
+	command{}.must(t, "bucket", "verify", archive, "--deep")
 	out := c.must(t, "archive", "gc")
 	for _, says := range []string{"CAUSE", "topic", "everything of deleted topics", "incarnation"} {
 		if !strings.Contains(out, says) {
