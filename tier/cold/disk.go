@@ -326,15 +326,15 @@ func (d *disk) hotness(s *slot) (hot uint8) {
 func (d *disk) shrink(bytes int64) (freed int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for e := d.mu.order.Back(); e != nil && freed < bytes; {
+	was := d.mu.bytes // what cannot be removed stays counted
+	for e := d.mu.order.Back(); e != nil && was-d.mu.bytes < bytes; {
 		before := e.Prev()
 		if s := e.Value.(*slot); s.pins == 0 {
-			freed += s.size
 			d.remove(e)
 		}
 		e = before
 	}
-	return freed
+	return was - d.mu.bytes
 }
 
 // remove takes a file out. It goes under the lock, so that it cannot be a newer
