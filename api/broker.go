@@ -89,6 +89,12 @@ type Operator interface {
 	// CollectGarbage deletes what is due now, bounded, and says what is left;
 	// what hinders it is in the report.
 	CollectGarbage(ctx context.Context) (GarbageReport, error)
+	// Scrub says what of the stored segments was read again and verified, and
+	// what was found damaged. It does not block.
+	Scrub(ctx context.Context) (ScrubReport, error)
+	// StartScrub has a topic, or everything when topic is "", verified now, and
+	// answers as Scrub without waiting for the end. NotFound: no such topic.
+	StartScrub(ctx context.Context, topic string) (ScrubReport, error)
 }
 
 // The values of the interfaces above, by the names this package uses. What
@@ -125,6 +131,8 @@ type (
 	LogReader = broker.LogReader
 	// GarbageReport is the body of /v1/archive/garbage.
 	GarbageReport = broker.GarbageReport
+	// ScrubReport is the body of /v1/archive/scrub.
+	ScrubReport = broker.ScrubReport
 	// Readiness is the body of /readyz.
 	Readiness = broker.Readiness
 )

@@ -30,6 +30,8 @@ type fakeBroker struct {
 	runLength   int
 	readiness   Readiness
 	garbage     GarbageReport
+	scrub       ScrubReport
+	scrubbed    []string
 	turns       int
 	released    int
 	produces    int
@@ -484,4 +486,20 @@ func (f *fakeBroker) CollectGarbage(context.Context) (GarbageReport, error) {
 	defer f.mu.Unlock()
 	f.turns++
 	return f.garbage, nil
+}
+
+func (f *fakeBroker) Scrub(context.Context) (ScrubReport, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.scrub, nil
+}
+
+func (f *fakeBroker) StartScrub(_ context.Context, topic string) (ScrubReport, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.topics[topic] == nil && topic != "" {
+		return ScrubReport{}, errcode.New(errcode.NotFound, "topic %q does not exist", topic)
+	}
+	f.scrubbed = append(f.scrubbed, topic)
+	return f.scrub, nil
 }

@@ -62,6 +62,8 @@ func (s *Server) routes() []route {
 		{method: http.MethodGet, template: "/v1/archive/garbage", head: true, serve: s.garbage},
 		{method: http.MethodPost, template: "/v1/archive/garbage", serve: s.collectGarbage},
 		{method: http.MethodPost, template: "/v1/topics/:topic/partitions/:partition/trim", serve: s.trim},
+		{method: http.MethodGet, template: "/v1/archive/scrub", head: true, serve: s.scrub},
+		{method: http.MethodPost, template: "/v1/archive/scrub", params: []string{"topic"}, serve: s.startScrub},
 		{method: http.MethodGet, template: "/healthz", head: true, open: true, serve: s.health},
 		{method: http.MethodGet, template: "/readyz", head: true, open: true, serve: s.ready},
 		{method: http.MethodGet, template: "/metrics", head: true, serve: s.serveMetrics},

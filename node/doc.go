@@ -11,6 +11,7 @@
 //	upload, ship     the archive, written
 //	garbage          what nothing needs there any more, deleted
 //	retention        what is over its limits leaves disk and archive
+//	scrub            what is stored, read again, and repaired from the other copy
 //
 // A [Node] answers the requests that the HTTP plane declares; it imports
 // nothing of it.

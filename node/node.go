@@ -17,6 +17,7 @@ import (
 	"github.com/tidemark-mq/tidemark/node/partition"
 	"github.com/tidemark-mq/tidemark/node/queue"
 	"github.com/tidemark-mq/tidemark/node/retention"
+	"github.com/tidemark-mq/tidemark/node/scrub"
 	"github.com/tidemark-mq/tidemark/node/ship"
 	"github.com/tidemark-mq/tidemark/node/state"
 	"github.com/tidemark-mq/tidemark/raftmeta"
@@ -45,6 +46,7 @@ type Node struct {
 	sweeper  *retention.Sweeper
 
 	collector *garbage.Collector // nil without archive
+	scrubber  *scrub.Scrubber
 
 	refused      refused
 	unregistered func() // takes the node's own metrics back; nil = there are none
@@ -191,6 +193,7 @@ func (n *Node) start() {
 	n.tasks.Go(func() error { return n.disk.run(ctx) })
 	n.tasks.Go(func() error { return n.follow(ctx) })
 	n.tasks.Go(func() error { return n.sweeper.Run(ctx) })
+	n.tasks.Go(func() error { return n.scrubber.Run(ctx) })
 	if n.shipper != nil {
 		n.tasks.Go(func() error { return n.shipper.Run(ctx) })
 		n.tasks.Go(func() error { return n.collector.Run(ctx) })
@@ -231,6 +234,9 @@ func (n *Node) shut() error {
 	}
 	if n.unregistered != nil {
 		n.unregistered()
+	}
+	if n.scrubber != nil {
+		n.scrubber.Close()
 	}
 	if n.engine != nil {
 		errs = append(errs, n.engine.Close())
@@ -351,6 +357,7 @@ func (n *Node) Readiness() broker.Readiness {
 	if why := n.sweeper.Paused(); why != "" {
 		r.Degraded = append(r.Degraded, "retention is paused: "+why)
 	}
+	degrade(n.scrubber.Trouble())
 	r.Ready = r.Data && r.Control
 	return r
 }

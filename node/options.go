@@ -46,6 +46,9 @@ type Options struct {
 	OrphanInterval  time.Duration
 	// RetentionInterval is the time between two looks at what may go.
 	RetentionInterval time.Duration
+	// ScrubInterval is the time in which everything that is stored, here and in
+	// the archive, is read again once and verified. 0 = only what is asked for.
+	ScrubInterval time.Duration
 	// DiskReserve is the free space below which produce is refused until it
 	// is there again. 0 = 5 % of the disk, at least 1 GiB.
 	DiskReserve int64
@@ -85,6 +88,7 @@ func (o *Options) Validate() error {
 	check(o.GarbageGrace >= 0 && o.GarbageInterval >= 0 && o.PITRWindow >= 0 && o.OrphanInterval >= 0, "a time of the collection of garbage is negative: grace %s, interval %s, window %s, orphan interval %s",
 		o.GarbageGrace, o.GarbageInterval, o.PITRWindow, o.OrphanInterval)
 	check(o.RetentionInterval >= 0, "retention interval %s is negative", o.RetentionInterval)
+	check(o.ScrubInterval >= 0, "scrub interval %s is negative", o.ScrubInterval)
 	check(o.DiskReserve >= 0, "disk reserve %d is negative", o.DiskReserve)
 	return errors.Join(errs...)
 }

@@ -56,6 +56,9 @@ func (n *Node) openStorage(ctx context.Context) error {
 	if err := n.openArchive(); err != nil {
 		return err
 	}
+	if err := n.openScrubber(); err != nil {
+		return err
+	}
 	if err := n.openEngine(entries, marks); err != nil {
 		return err
 	}
@@ -162,6 +165,9 @@ func (n *Node) openEngine(entries []state.Entry, marks state.Marks) error {
 	if n.reader != nil {
 		o.Archive = n.reader
 		o.Dropping = n.uploader.Skip
+		o.OnDamaged = func(id broker.PartitionID, base int64, _ error) {
+			n.scrubber.Suspect(id, base)
+		}
 		o.OnSealed = func(id broker.PartitionID, path string, s state.Sealed) {
 			if err := n.uploader.Enqueue(id, upload.Sealed{Path: path, Info: s.Info}); err != nil {
 				n.opts.Logger.Error("a sealed segment is not queued for upload; a restart queues it again", "file", path, "error", err)

@@ -206,7 +206,7 @@ func (s *server) nodeOptions() node.Options {
 		WALInterval: s.c.WALInterval, StateInterval: s.c.StateInterval, WALMaxBytes: s.c.WALMaxBytes,
 		SegmentBytes: s.c.SegmentBytes, SealAge: s.c.SealAge, SealMinBytes: s.c.SealMinBytes, FlushBytes: s.c.FlushBytes,
 		MemoryBudget: s.c.MemoryBudget, CacheBytes: s.c.CacheBytes, DiskReserve: s.c.DiskReserve,
-		GarbageGrace: s.c.GarbageGrace, GarbageInterval: s.c.GarbageInterval, PITRWindow: s.c.PITRWindow, OrphanInterval: s.c.OrphanInterval,
+		GarbageGrace: s.c.GarbageGrace, GarbageInterval: s.c.GarbageInterval, PITRWindow: s.c.PITRWindow, OrphanInterval: s.c.OrphanInterval, ScrubInterval: s.c.ScrubInterval,
 		RetentionInterval: s.c.RetentionInterval,
 		Logger:            s.log, Registerer: s.registry, OnProgress: s.setProgress,
 	}

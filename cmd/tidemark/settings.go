@@ -36,6 +36,7 @@ type config struct {
 	DiskReserve       int64 // 0 = by the disk's size
 	GarbageGrace      time.Duration
 	GarbageInterval   time.Duration
+	ScrubInterval     time.Duration // 0 = only what is asked for
 	PITRWindow        time.Duration
 	OrphanInterval    time.Duration
 	RetentionInterval time.Duration
@@ -112,6 +113,8 @@ var settings = []setting{
 		parse: duration(func(c *config) *time.Duration { return &c.OrphanInterval }, 10*time.Millisecond)},
 	{name: "retention-interval", kind: "duration", def: "10s", usage: "time between two looks at what may leave the disk or the archive by retention",
 		parse: duration(func(c *config) *time.Duration { return &c.RetentionInterval }, 10*time.Millisecond)},
+	{name: "scrub-interval", kind: "duration", def: "336h", usage: "time in which every stored segment, on disk and in the archive, is read again once and verified; 0 = only what is asked for",
+		parse: duration(func(c *config) *time.Duration { return &c.ScrubInterval }, 0)},
 	{name: "shutdown-grace", kind: "duration", def: "10s", usage: "time for requests to end after SIGTERM",
 		parse: duration(func(c *config) *time.Duration { return &c.ShutdownGrace }, 0)},
 	{name: "log-format", kind: "json|text", def: "json", dev: "text", usage: "form of the log on stderr",

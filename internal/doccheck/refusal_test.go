@@ -81,6 +81,7 @@ func TestEveryReadinessReasonIsExplained(t *testing.T) {
 		"n.sweeper.Paused":   "retention is paused: ",
 		"n.shipper.Status":   "archive: ",
 		"n.collector.Paused": "garbage: ",
+		"n.scrubber.Trouble": "damaged copies of segments could not be repaired, the newest: ",
 		"n.uploader.Trouble": "segments of … partitions wait, the last upload of one failed",
 	}
 	var explained []string

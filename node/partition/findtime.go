@@ -53,7 +53,7 @@ func (p *Partition) findTime(ctx context.Context, oldest, ms, hw int64) (at int6
 		inMemory = max(start, t.at(t.flushed).base)
 	}
 	p.mu.Unlock()
-	at, ok, again, err := p.findTimeFiles(start, ms)
+	at, ok, again, err := p.findTimeFiles(ctx, start, ms)
 	switch {
 	case err != nil || again:
 		return at, again, err
@@ -70,7 +70,7 @@ func (p *Partition) findTime(ctx context.Context, oldest, ms, hw int64) (at int6
 
 // findTimeFiles looks in the files from offset from on. again is set when one
 // of them turned out to be only in the archive.
-func (p *Partition) findTimeFiles(from, ms int64) (at int64, ok, again bool, err error) {
+func (p *Partition) findTimeFiles(ctx context.Context, from, ms int64) (at int64, ok, again bool, err error) {
 	for {
 		p.files.RLock()
 		i := slices.IndexFunc(p.files.sealed, func(s state.Sealed) bool { return s.Next > from && s.MaxTimestamp >= ms })
@@ -82,17 +82,21 @@ func (p *Partition) findTimeFiles(from, ms int64) (at int64, ok, again bool, err
 			at, ok, err = findTimeIn(p.files.active.Reader(), from, ms)
 			return at, ok, false, err
 		}
-		path, next := p.segmentPath(p.files.sealed[i].Base), p.files.sealed[i].Next
+		s := p.files.sealed[i]
+		base, next, path := s.Base, s.Next, p.segmentPath(s.Base)
 		p.files.RUnlock()
-		h, err := p.e.handles.open(path, func() bool { return p.lists(path) })
+		h, err := p.openSealed(&s)
 		if errors.Is(err, iofs.ErrNotExist) && p.forgetMissing(path) {
 			return 0, false, true, nil
 		}
-		if err != nil {
-			return 0, false, false, err
+		if err == nil {
+			at, ok, err = findTimeIn(h.Reader, from, ms)
+			p.e.handles.release(h)
 		}
-		at, ok, err = findTimeIn(h.Reader, from, ms)
-		p.e.handles.release(h)
+		if p.elsewhere(base, err) {
+			at, ok, err = p.e.opts.Archive.FindTime(ctx, p.ID, from, next, ms)
+			ok = ok && at < next
+		}
 		if err != nil || ok {
 			return at, ok, false, err
 		}

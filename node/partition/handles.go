@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/state"
 	"github.com/tidemark-mq/tidemark/segment"
 )
 
@@ -24,6 +25,7 @@ type handles struct {
 // handle is one open sealed segment.
 type handle struct {
 	*segment.Reader
+	data [32]byte // SHA-256 of the data, as the footer says
 	path string
 	file vfs.File
 	refs int  // guarded by handles.mu
@@ -92,14 +94,15 @@ func (h *handles) load(path string) (*handle, error) {
 	}
 	st, err := f.Stat()
 	var r *segment.Reader
+	var footer *segment.Footer
 	if err == nil {
-		r, _, err = segment.OpenReader(path, f, st.Size())
+		r, footer, err = segment.OpenReader(path, f, st.Size())
 	}
 	if err != nil {
 		_ = f.Close()
 		return nil, errcode.Wrap(errcode.Storage, err, "read segment %s", path)
 	}
-	return &handle{Reader: r, path: path, file: f}, nil
+	return &handle{Reader: r, data: footer.DataSHA256, path: path, file: f}, nil
 }
 
 func (h *handles) release(hd *handle) {
@@ -146,4 +149,19 @@ func (h *handles) closeAll() {
 	for h.lru.Len() > 0 {
 		h.remove(h.lru.Back())
 	}
+}
+
+// openSealed opens p's file of the sealed segment s, as open does. Corrupt: it is
+// another segment's file, which would read well and hold other offsets.
+func (p *Partition) openSealed(s *state.Sealed) (*handle, error) {
+	path := p.segmentPath(s.Base)
+	h, err := p.e.handles.open(path, func() bool { return p.lists(path) })
+	if err != nil {
+		return nil, err
+	}
+	if h.data != s.DataSHA256 || h.Base() != s.Base || h.Next() != s.Next {
+		p.e.handles.release(h)
+		return nil, errcode.New(errcode.Corrupt, "segment %s holds offsets %d to %d with data of SHA-256 %x, what was sealed holds %d to %d, %x", path, h.Base(), h.Next(), h.data, s.Base, s.Next, s.DataSHA256)
+	}
+	return h, nil
 }

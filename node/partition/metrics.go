@@ -4,7 +4,7 @@ import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
 	flushedBytes, flushErrors, sealed, checkpoints, checkpointErrors prometheus.Counter
-	leftovers                                                        prometheus.Counter
+	leftovers, passed                                                prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -21,6 +21,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		sealed:           counter("segments_sealed_total", "Segments sealed."),
 		checkpoints:      counter("checkpoints_total", "Checkpoints of the local state."),
 		leftovers:        counter("segment_leftovers_total", "Segment files that nothing named any more and that a start removed."),
+		passed:           counter("damaged_reads_total", "Reads that met damage in a local segment file and went on in the archive, which has the same bytes."),
 		checkpointErrors: counter("checkpoint_errors_total", "Checkpoints that failed."),
 	}
 }

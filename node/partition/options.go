@@ -103,6 +103,10 @@ type Options struct {
 	// lower than what was asked when somebody, an upload, still reads one of
 	// them. It does not block. nil = they may go.
 	Dropping func(p broker.PartitionID, below int64) int64
+	// OnDamaged is called when a read met damage in the local file of the
+	// segment of p that begins at base, and went on in the archive. It does not
+	// block, and is called for each such read.
+	OnDamaged func(p broker.PartitionID, base int64, err error)
 
 	Now        func() time.Time
 	Logger     *slog.Logger
@@ -149,6 +153,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Dropping == nil {
 		o.Dropping = func(_ broker.PartitionID, below int64) int64 { return below }
+	}
+	if o.OnDamaged == nil {
+		o.OnDamaged = func(broker.PartitionID, int64, error) {}
 	}
 	if o.OnSealed == nil {
 		o.OnSealed = func(broker.PartitionID, string, state.Sealed) {}

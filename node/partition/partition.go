@@ -29,6 +29,9 @@ type Partition struct {
 		meta   state.Active
 		sealed []state.Sealed // ascending base
 		marked []state.Sealed // confirmed since the last checkpoint
+		// What the local state names of a partition whose files could not be
+		// opened; nil: they are in sealed.
+		unopened []state.Sealed
 	}
 
 	// What was last written of p outside a checkpoint, by a seal, a trim or an

@@ -47,6 +47,9 @@ func (p *Partition) Read(ctx context.Context, from int64, maxBytes int, buf *Buf
 			return run, nil
 		}
 		run, err := p.readFiles(from, maxBytes, buf)
+		if p.elsewhere(from, err) {
+			run, err = nil, nil
+		}
 		if err != nil || len(run) > 0 {
 			return run, p.judge(from, run, err)
 		}
@@ -75,6 +78,15 @@ func begins(run [][]byte, offset int64) bool {
 	}
 	h, err := segment.ParseHeader(run[0])
 	return err == nil && h.BaseOffset <= offset && offset < h.NextOffset()
+}
+
+// reaches says whether a batch of run ends above offset: a reader gets on with it.
+func reaches(run [][]byte, offset int64) bool {
+	if len(run) == 0 {
+		return false
+	}
+	h, err := segment.ParseHeader(run[len(run)-1])
+	return err == nil && h.NextOffset() > offset
 }
 
 // trimmed answers a read below the start of the log.
@@ -178,9 +190,10 @@ func (p *Partition) segmentFor(from int64) (source, error) {
 			p.files.RUnlock()
 			return source{}, nil
 		}
-		path := p.segmentPath(sealed[i].Base)
+		s := sealed[i] // Confirm changes it in place
+		path := p.segmentPath(s.Base)
 		p.files.RUnlock()
-		h, err := p.e.handles.open(path, func() bool { return p.lists(path) })
+		h, err := p.openSealed(&s)
 		if errors.Is(err, iofs.ErrNotExist) && p.forgetMissing(path) {
 			continue // look again: evicted since, or the archive has it
 		}
@@ -253,6 +266,9 @@ func (s source) readRun(from int64, maxBytes int, buf *Buffer) ([][]byte, error)
 		batch, rest, err := segment.NextBatch(data)
 		if err == nil {
 			_, err = segment.VerifyBatch(batch)
+		}
+		if err != nil && reaches(buf.run, from) {
+			break // what stands before the damage is whole; the next read meets it
 		}
 		if err != nil {
 			return nil, errcode.Wrap(errcode.Corrupt, err, "%s: position %d", s.path, start+int64(size-len(data)))
@@ -363,15 +379,23 @@ func (p *Partition) decodedAt(ctx context.Context, offset int64) ([]broker.Recor
 	if recs := p.recent.find(p.e.decoded, offset); recs != nil {
 		return recs, nil
 	}
-	s, err := p.segmentFor(offset)
-	if err != nil {
-		return nil, err
-	}
-	if s.Reader != nil {
-		defer s.release()
-		return p.decodedFrom(ctx, s.Reader, offset)
+	recs, local, err := p.decodedLocal(ctx, offset)
+	if local && !p.elsewhere(offset, err) {
+		return recs, err
 	}
 	return p.decodedArchived(ctx, offset)
+}
+
+// decodedLocal returns the records of the batch around offset out of a local
+// file; local is false when none holds it.
+func (p *Partition) decodedLocal(ctx context.Context, offset int64) (recs []broker.Record, local bool, err error) {
+	s, err := p.segmentFor(offset)
+	if err != nil || s.Reader == nil {
+		return nil, err != nil, err
+	}
+	defer s.release()
+	recs, err = p.decodedFrom(ctx, s.Reader, offset)
+	return recs, true, err
 }
 
 // decodedArchived returns the records of the archived batch around offset. How

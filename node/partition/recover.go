@@ -58,7 +58,9 @@ func (e *Engine) Load(entries []state.Entry) error {
 				return err
 			}
 		}
+		p.sweepMends()
 		if err := p.openFiles(entry); err != nil {
+			p.files.unopened = entry.Sealed
 			p.refuse(err)
 		}
 	}
@@ -73,6 +75,10 @@ func (p *Partition) openFiles(entry *state.Entry) error {
 		switch {
 		case err == nil && st.Size() == s.Bytes:
 			p.files.sealed = append(p.files.sealed, *s)
+		case err == nil && s.Confirmed && p.e.opts.Archive != nil:
+			// It stays listed: reads of it find the damage and go to the archive.
+			p.files.sealed = append(p.files.sealed, *s)
+			p.e.opts.Logger.Warn("a local segment file is damaged, its records are read from the archive", "file", p.segmentPath(s.Base), "bytes", st.Size(), "sealed", s.Bytes)
 		case err == nil:
 			return errcode.New(errcode.Corrupt, "segment %s has %d bytes, %d were sealed: restore the file, or the node from the archive", p.segmentPath(s.Base), st.Size(), s.Bytes)
 		case errors.Is(err, iofs.ErrNotExist) && (s.Confirmed || s.Next <= max(entry.ArchivedEnd, entry.Oldest)):

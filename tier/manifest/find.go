@@ -55,6 +55,13 @@ func (c *Chain) Find(ctx context.Context, offset int64) (Location, error) {
 	return Location{}, errcode.New(errcode.Corrupt, "chain of %s: nothing covers offset %d between start %d and end %d", c.pid, offset, s.start, s.end)
 }
 
+// Paged says whether the segment around offset is listed in a page: what Replace
+// does is for segments outside the pages.
+func (c *Chain) Paged(offset int64) bool {
+	pages := c.state.Load().pages
+	return len(pages) > 0 && offset < pages[len(pages)-1].Next
+}
+
 // Segments returns the segments that hold offsets in [from, to), ascending.
 // Offsets below the start are left out.
 func (c *Chain) Segments(ctx context.Context, from, to int64) ([]Segment, error) {
