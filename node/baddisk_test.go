@@ -160,7 +160,7 @@ func (l *life) files(when string, strays int) {
 	}
 }
 
-var knownFile = regexp.MustCompile(`^(LOCK|identity\.json|wal/(\d+\.wal|spare-\d+)|topics/[0-9a-f]{16}/\d+/\d+\.(log|seg))$`)
+var knownFile = regexp.MustCompile(`^(LOCK|identity\.json|scrub\.json|wal/(\d+\.wal|spare-\d+)|topics/[0-9a-f]{16}/\d+/\d+\.(log|seg))$`)
 
 func newLife(t *testing.T) *life {
 	t.Helper()

@@ -17,6 +17,7 @@ import (
 const (
 	fileVersion = 1
 	maxFile     = 4 << 20 // of the file that keeps the place
+	tmpExt      = ".tmp"  // while it is written
 )
 
 // placeFile is the file's content.
@@ -44,6 +45,7 @@ type openFinding struct {
 // load reads the place of an earlier process. Without a file that can be read the
 // rounds begin again, which costs their reading and nothing else.
 func (s *Scrubber) load() {
+	_ = s.o.FS.Remove(s.o.Path + tmpExt) // of a save that a crash, or the disk, ended
 	b, err := s.readFile()
 	var f placeFile
 	if err == nil {
@@ -124,7 +126,7 @@ func (s *Scrubber) writeFile() error {
 	if err != nil {
 		return err
 	}
-	tmp := s.o.Path + ".tmp"
+	tmp := s.o.Path + tmpExt
 	file, err := s.o.FS.Create(tmp, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
@@ -136,8 +138,11 @@ func (s *Scrubber) writeFile() error {
 	if closeErr := file.Close(); err == nil {
 		err = closeErr
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.o.FS.Rename(tmp, s.o.Path)
 	}
-	return s.o.FS.Rename(tmp, s.o.Path)
+	if err != nil {
+		_ = s.o.FS.Remove(tmp) // the next start removes it, if this does not
+	}
+	return err
 }
