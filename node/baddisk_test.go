@@ -280,18 +280,18 @@ func TestStartOnABadDisk(t *testing.T) {
 	for _, kind := range badDisks {
 		t.Run(kind.name, func(t *testing.T) {
 			l := &life{memNode: &memNode{t: t, dir: l.dir, o: l.o}, values: l.values, unsure: l.unsure}
-			count := 0
+			var count atomic.Int64
 			l.mem = copied()
 			err := l.tryOpenWith(func(op, _ string) error {
 				if kind.hits(op) {
-					count++
+					count.Add(1)
 				}
 				return nil
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			total := count
+			total := int(count.Load())
 			l.fs.set(nil, nil)
 			_ = l.Node.Close() // its goroutines count too: the number is about right
 			failed := 0
