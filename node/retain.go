@@ -59,7 +59,8 @@ func (n *Node) Trim(_ context.Context, name string, index uint32, before int64) 
 	return p.Oldest(), nil
 }
 
-// ownedLogs are the partitions that retention looks at.
+// ownedLogs are the partitions that retention looks at; nil while nothing may,
+// or can, be changed here.
 func (n *Node) ownedLogs() []retention.Log {
 	if n.refusal() != nil || n.db.Err() != nil {
 		return nil // fenced: somebody else's now; or nothing could be made durable
@@ -86,6 +87,7 @@ func (l ownedLog) Limits() (retention.Limits, bool) {
 	t, ok := l.n.meta.TopicByID(l.p.ID.Topic)
 	return retention.Limits{
 		AgeMS: t.RetentionMs, Bytes: t.RetentionBytes, LocalAgeMS: t.LocalRetentionMs, LocalBytes: t.LocalRetentionBytes,
+		CreatedMS: t.CreatedMs,
 	}, ok
 }
 

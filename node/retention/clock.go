@@ -28,7 +28,9 @@ const (
 
 // clock says whether the node's clock can be trusted. It is used by one goroutine.
 type clock struct {
+	asks   bool // there is a store to ask: before its first answer, or an hour, nothing is believed
 	begun  bool
+	sound  bool          // it was trusted once
 	wall   time.Time     // at the last look at which it was trusted
 	mono   time.Duration // then
 	ahead  time.Duration // of the monotonic clock since then, as of the last look
@@ -75,14 +77,26 @@ func (c *clock) look(wall time.Time, mono time.Duration) (resumed bool) {
 	}
 	c.ahead = ahead
 	before := c.paused
+	even := mono-c.even >= settle
 	switch {
 	case c.store == differs:
 		c.paused = fmt.Sprintf("the store's clock differs from this node's by %s; set the clocks", c.skew.Round(time.Second))
-	case c.store == unknown && ahead.Abs() > maxSkew && mono-c.even < settle:
+	case c.store == unknown && c.asks && !c.sound && !even:
+		// A machine may come up with any time, and one in the future makes every
+		// record look old.
+		c.paused = "the store has not said yet that the clock of this node is right"
+	case c.store == unknown && ahead.Abs() > maxSkew && !even:
 		c.paused = fmt.Sprintf("the clock of this node jumped by %s; set it, or wait until it is known to be right", ahead.Round(time.Second))
 	default:
-		c.paused = ""
+		c.paused, c.sound = "", true
 		c.wall, c.mono, c.ahead = wall, mono, 0
 	}
 	return before != "" && c.paused == ""
+}
+
+// right says that the clock is not only trusted for want of a doubt: the store
+// said that it is right, or it ran evenly for long. The append times of records
+// that came before are right then.
+func (c *clock) right(mono time.Duration) bool {
+	return c.paused == "" && (c.store == agrees || mono-c.even >= settle)
 }

@@ -14,8 +14,9 @@
 // its limit says; what is in no sealed segment goes as one, when all of it is over
 // age. Bytes count once: the objects that the archive's chain names, and what is
 // only local. Age counts from the broker's append time. Where that cannot be
-// right, because it is unknown, lies in the future or was taken while the clock
-// was seen to jump, age counts from when the sweeper first saw the records.
+// right, because it is unknown, lies in the future, before the topic's creation or
+// before what it follows, or was taken while the clock was wrong, age counts from
+// when the sweeper first saw the records.
 //
 // # Order
 //
@@ -31,7 +32,10 @@
 // Nothing is trimmed, and nothing leaves by age, while the node's clock moved
 // against its monotonic clock by more than 5 minutes since the last turn, or
 // differs from the store's by more than that. It resumes when they agree; without
-// a store to ask, when the clock has run evenly for an hour.
+// a store to ask, when the clock has run evenly for an hour. After a start the
+// store has to say first that the clock is right, or an hour to pass without its
+// answer. What was appended since the clock was last known to be right, by the
+// store or by an hour's even run, counts its age from the moment of resuming.
 //
 // # Goroutines and bounds
 //

@@ -72,8 +72,11 @@ type Archive interface {
 
 // Options configures a Sweeper.
 type Options struct {
-	Logs    func() []Log // every partition that is served here; required
-	Archive Archive      // nil = none
+	// Logs returns every partition that is served here; nil, not an empty
+	// list, while none of them can be changed. Required; New calls it, before
+	// anything is appended.
+	Logs    func() []Log
+	Archive Archive // nil = none
 	// Disk returns the free bytes of the data directory's disk, and the
 	// reserve below which produce is refused. Nil = there is always space.
 	Disk func() (free, reserve int64)

@@ -12,6 +12,7 @@ import (
 type Limits struct {
 	AgeMS, Bytes           int64 // in all
 	LocalAgeMS, LocalBytes int64 // on local disk, of what the archive confirmed
+	CreatedMS              int64 // when the topic was created: no record of it is older
 }
 
 // over is the append time in ms at or below which a record is over age, or -1

@@ -15,9 +15,14 @@ type span struct{ from, to, at int64 }
 
 // stamps are the append times of one partition that cannot be right, ascending by
 // when they were found. The clock was wrong when the records came, or nobody
-// knows when they came. It is forgotten with the process; then their age counts
-// anew: records stay longer, never shorter.
-type stamps struct{ spans []span }
+// knows when they came. It is forgotten with the process. What has no append
+// time, one that lies ahead, or one from before its topic or from before the
+// records in front of it, counts anew then: such records stay longer, never
+// shorter.
+type stamps struct {
+	spans   []span
+	created int64 // ms of the topic's creation: no record is older; 0 = not known
+}
 
 // distrust notes that the append times of [from, to) cannot be right, at ms.
 func (s *stamps) distrust(from, to, at int64) {
@@ -34,10 +39,20 @@ func (s *stamps) distrust(from, to, at int64) {
 }
 
 // correct gives pieces, which it changes, the append times that age counts from.
-// What is unknown or lies behind now is distrusted from now on.
+// What is unknown, lies behind now or before what it follows is distrusted from
+// now on. Pieces ascend.
 func (s *stamps) correct(pieces []partition.Piece, now int64) {
+	newest := int64(0) // append time, of what lies in front
 	for i := range pieces {
-		pieces[i].MaxAppend = s.appended(&pieces[i], now)
+		x := &pieces[i]
+		raw := x.MaxAppend
+		if raw > 0 && raw+maxSkew.Milliseconds() < newest {
+			x.MaxAppend = 0 // the clock was behind when these came, or ahead before: nobody knows
+		}
+		if raw <= now {
+			newest = max(newest, raw)
+		}
+		x.MaxAppend = s.appended(x, now)
 	}
 }
 
@@ -47,7 +62,7 @@ func (s *stamps) appended(x *partition.Piece, now int64) int64 {
 	if inside {
 		return at
 	}
-	if x.MaxAppend <= 0 || x.MaxAppend > now {
+	if x.MaxAppend <= 0 || x.MaxAppend > now || x.MaxAppend+maxSkew.Milliseconds() < s.created {
 		s.distrust(x.Base, x.Next, now)
 		return now
 	}

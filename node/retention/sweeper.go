@@ -38,7 +38,7 @@ type Sweeper struct {
 // part is what the sweeper remembers of a partition.
 type part struct {
 	stamps stamps
-	seen   int64  // high watermark at the last look at which the clock was trusted
+	seen   int64  // the append times of records from here on may be wrong: the clock was not known to be right since
 	first  oldest // of the archive's chain
 	failed string // what was logged last; "" = the last try worked
 }
@@ -51,6 +51,10 @@ func New(o Options) (*Sweeper, error) {
 	}
 	s := &Sweeper{opts: o, kick: make(chan struct{}, 1), parts: make(map[broker.PartitionID]*part)}
 	s.metrics = newMetrics(o.Registerer, s)
+	s.clock.asks = o.Archive != nil
+	for _, l := range o.Logs() {
+		s.parts[l.ID()] = &part{seen: l.Local().HighWatermark} // what comes from here on comes by this process's clock
+	}
 	return s, nil
 }
 
@@ -94,6 +98,9 @@ func (s *Sweeper) Turn(ctx context.Context) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	logs := s.opts.Logs()
+	if logs == nil {
+		return // nothing can be changed now; what is known of the logs stays
+	}
 	s.remember(logs)
 	trusted := s.checkClock(ctx, logs)
 	if free, _ := s.opts.Disk(); free < leastFree {
@@ -116,7 +123,10 @@ func (s *Sweeper) remember(logs []Log) {
 	for _, l := range logs {
 		p := s.parts[l.ID()]
 		if p == nil {
-			p = &part{seen: -1}
+			p = &part{seen: l.Local().Oldest} // it began since
+		}
+		if limits, ok := l.Limits(); ok {
+			p.stamps.created = limits.CreatedMS
 		}
 		known[l.ID()] = p
 	}
@@ -147,13 +157,15 @@ func (s *Sweeper) checkClock(ctx context.Context, logs []Log) bool {
 	if paused != "" {
 		return false
 	}
-	now := s.opts.Now().UnixMilli()
+	now, right := s.opts.Now().UnixMilli(), s.clock.right(s.opts.Elapsed())
 	for _, l := range logs {
 		p, local := s.parts[l.ID()], l.Local()
-		if resumed && p.seen >= 0 {
+		if resumed {
 			p.stamps.distrust(p.seen, local.HighWatermark, now)
 		}
-		p.seen = local.HighWatermark
+		if right {
+			p.seen = local.HighWatermark
+		}
 		p.stamps.forget(local.Oldest)
 	}
 	return true
