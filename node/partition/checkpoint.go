@@ -166,7 +166,7 @@ func (e *Engine) commit(captures []capture, captured, durable uint64) (low uint6
 	e.entries.Lock()
 	defer e.entries.Unlock()
 	b := e.opts.State.NewBatch()
-	covered := make(map[*Partition]int64, len(captures))
+	covered := make(map[*Partition]cover, len(captures))
 	for i := range captures {
 		c := &captures[i]
 		if c.ok = c.ok && e.Get(c.p.ID) == c.p; !c.ok { // dropped meanwhile
@@ -183,16 +183,17 @@ func (e *Engine) commit(captures []capture, captured, durable uint64) (low uint6
 		for name, data := range c.groups {
 			b.PutGroup(c.p.ID, name, data)
 		}
-		covered[c.p] = c.entry.Flushed
+		covered[c.p] = cover{c.entry.Flushed, c.entry.Carried}
 	}
 	low = e.lowWater(captured, covered)
 	b.PutMarks(state.Marks{Incarnation: e.opts.Incarnation, Durable: durable, Needed: low, Shipped: e.shipped.Load()})
 	if err := b.Commit(); err != nil {
 		return 0, err
 	}
-	for p, end := range covered {
+	for p, by := range covered {
 		p.mu.Lock()
-		p.mu.checkpointed = max(p.mu.checkpointed, end)
+		p.mu.checkpointed = max(p.mu.checkpointed, by.end)
+		p.mu.checkpointCarried = by.carried
 		p.mu.Unlock()
 	}
 	for i := range captures {
@@ -285,6 +286,7 @@ func (p *Partition) entryLocked() state.Partition {
 		Generation: p.mu.generation, PreviousEnd: p.mu.previousEnd, Start: p.mu.start, Oldest: p.mu.oldest, Gaps: p.mu.gaps,
 		Flushed: p.filesEnd(), GroupLSN: p.mu.groupLSN, ChainSeq: p.mu.chainSeq, ArchivedEnd: p.mu.archivedEnd,
 		SkippedLSN: p.mu.skippedLSN, SkippedEnd: p.mu.skippedEnd,
+		Carried: p.mu.carried,
 	}
 	if p.files.active != nil {
 		meta := p.files.meta
@@ -305,14 +307,24 @@ func (p *Partition) filesEnd() int64 {
 	return p.mu.checkpointed
 }
 
+// cover is what a checkpoint says of a partition's records.
+type cover struct {
+	end     int64 // of what its files hold
+	carried state.Carried
+}
+
 // lowWater is the lowest LSN that a restart needs once a checkpoint stands that
-// covers the given offsets: captured, or less where a tail reaches further
+// covers that much: captured, or less where a tail reaches further
 // back. A partition whose whole tail is covered leaves the set.
-func (e *Engine) lowWater(captured uint64, covered map[*Partition]int64) uint64 {
+func (e *Engine) lowWater(captured uint64, covered map[*Partition]cover) uint64 {
 	low := captured
 	for _, p := range e.tails.list() {
 		p.mu.Lock()
-		lsn, ok := p.neededLocked(max(p.mu.checkpointed, covered[p]))
+		by, ok := covered[p]
+		if !ok {
+			by.carried = p.mu.checkpointCarried
+		}
+		lsn, ok := p.neededLocked(max(p.mu.checkpointed, by.end), by.carried)
 		if ok {
 			low = min(low, lsn)
 		} else {

@@ -161,25 +161,8 @@ func (e *Engine) All() []*Partition {
 	return out
 }
 
-// Release makes every frame up to upTo unneeded: tails that reach back to it
-// are flushed, and a checkpoint moves the low-water mark. It is the answer to
-// the log's pressure, which may come before Start and after Close; then it does
-// nothing: the groups cannot be captured, and the log asks again.
-func (e *Engine) Release(ctx context.Context, upTo uint64) error {
-	if !e.running.Load() {
-		return errcode.New(errcode.Unavailable, "the partitions are not serving, nothing can be flushed now").After(retryAfter)
-	}
-	for _, p := range e.tails.list() {
-		p.mu.Lock()
-		lsn, ok := p.mu.tail.oldestLSN(p.mu.checkpointed)
-		p.mu.Unlock()
-		if ok && lsn <= upTo && ctx.Err() == nil {
-			if err := e.flushAll(p); err != nil && p.Refused() == nil {
-				return err
-			}
-		}
-	}
-	return e.Checkpoint(ctx)
+func (e *Engine) notServing() error {
+	return errcode.New(errcode.Unavailable, "the partitions are not serving, nothing can be flushed now").After(retryAfter)
 }
 
 // SetShipped records the LSN up to which the archive holds the log. It stands

@@ -268,7 +268,7 @@ func (f *engineLife) act() {
 	ctx, rng := context.Background(), f.t.Rand
 	e := f.r.engine
 	p := e.Get(pid(uint32(rng.IntN(machineParts))))
-	switch rng.IntN(13) {
+	switch rng.IntN(15) {
 	case 0, 1, 2, 3:
 		parts, lsn := f.append()
 		if lsn == 0 {
@@ -323,6 +323,11 @@ func (f *engineLife) act() {
 			f.p.oldest[n] = max(f.p.oldest[n], start)
 		}
 		f.mu.Unlock()
+	case 13, 14: // small tails go into the log once more, so that its files can go
+		e.running.Store(true)
+		f.must(e.Release(ctx, f.r.log.Durable()))
+		e.running.Store(false)
+		f.invariants()
 	}
 	f.visible()
 }

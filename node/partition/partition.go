@@ -42,26 +42,28 @@ type Partition struct {
 
 	mu struct {
 		sync.Mutex
-		generation    uint32
-		previousEnd   int64
-		start         int64 // first offset of this generation
-		gaps          [][2]int64
-		oldest        int64
-		next          int64
-		tail          tail
-		checkpointed  int64 // offset below which files are synced and the local state says so
-		archivedEnd   int64
-		chainSeq      uint64
-		skippedLSN    uint64 // see state.Partition
-		skippedEnd    int64
-		groupLSN      uint64 // group entries up to here are in the checkpointed group states
-		groupsChanged bool   // since the last checkpoint
-		held          uint64 // apart from the tail, no checkpoint covers frames of p from here on; 0 = all are covered
-		inTails       bool   // in the engine's set of partitions that need the log
-		queued        bool   // in the flush queue
-		stuck         bool   // the last flush failed: the next tick tries again, not each append
-		refused       error
-		changed       chan struct{} // closed at the next change of hw; nil: nobody waits
+		generation        uint32
+		previousEnd       int64
+		start             int64 // first offset of this generation
+		gaps              [][2]int64
+		oldest            int64
+		next              int64
+		tail              tail
+		checkpointed      int64 // offset below which files are synced and the local state says so
+		archivedEnd       int64
+		chainSeq          uint64
+		skippedLSN        uint64 // see state.Partition
+		skippedEnd        int64
+		carried           state.Carried // durable in the log
+		checkpointCarried state.Carried // as the last checkpoint says
+		groupLSN          uint64        // group entries up to here are in the checkpointed group states
+		groupsChanged     bool          // since the last checkpoint
+		held              uint64        // apart from the tail, no checkpoint covers frames of p from here on; 0 = all are covered
+		inTails           bool          // in the engine's set of partitions that need the log
+		queued            bool          // in the flush queue
+		stuck             bool          // the last flush failed: the next tick tries again, not each append
+		refused           error
+		changed           chan struct{} // closed at the next change of hw; nil: nobody waits
 	}
 }
 
@@ -179,13 +181,26 @@ func (p *Partition) joinTailsLocked() {
 }
 
 // neededLocked is the lowest LSN that a restart needs of p when the local state
-// holds everything below the offset covered. The caller holds p.mu.
-func (p *Partition) neededLocked(covered int64) (lsn uint64, ok bool) {
-	lsn, ok = p.mu.tail.oldestLSN(covered)
+// holds everything below the offset covered, and what c says. The caller holds
+// p.mu.
+func (p *Partition) neededLocked(covered int64, c state.Carried) (lsn uint64, ok bool) {
+	lsn, ok = p.neededTail(covered, c)
 	if held := p.mu.held; held > 0 && (!ok || held < lsn) {
 		return held, true
 	}
 	return lsn, ok
+}
+
+// neededTail is neededLocked for the tail alone.
+func (p *Partition) neededTail(covered int64, c state.Carried) (lsn uint64, ok bool) {
+	b, ok := p.mu.tail.oldest(covered)
+	if !ok {
+		return 0, false
+	}
+	if c.Again(b.lsn, b.base, b.next) {
+		return c.LSN, true
+	}
+	return b.lsn, true
 }
 
 // NeededFrom is the lowest LSN that a restart needs of p; ok is false when local
@@ -193,7 +208,7 @@ func (p *Partition) neededLocked(covered int64) (lsn uint64, ok bool) {
 func (p *Partition) NeededFrom() (lsn uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.neededLocked(p.mu.checkpointed)
+	return p.neededLocked(p.mu.checkpointed, p.mu.checkpointCarried)
 }
 
 // SetArchived records what the archive's chain holds: its end and where to

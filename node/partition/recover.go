@@ -22,6 +22,8 @@ func (e *Engine) newPartition(id broker.PartitionID, entry state.Partition) *Par
 	p.mu.oldest, p.mu.groupLSN, p.mu.gaps = entry.Oldest, entry.GroupLSN, entry.Gaps
 	p.mu.archivedEnd, p.mu.chainSeq = entry.ArchivedEnd, entry.ChainSeq
 	p.mu.skippedLSN, p.mu.skippedEnd = entry.SkippedLSN, entry.SkippedEnd
+	p.mu.carried = entry.Carried
+	p.mu.checkpointCarried = p.mu.carried
 	p.mu.checkpointed = entry.Flushed
 	p.setEnd(entry.Flushed)
 	e.parts.Lock()
@@ -309,6 +311,8 @@ func (p *Partition) replay(lsn uint64, appendMS int64, s frame.Section) error {
 		case h.NextOffset() <= p.mu.next:
 			p.widen(h.BaseOffset, h.NextOffset(), appendMS)
 			continue
+		case h.BaseOffset > p.mu.next && p.mu.carried.Again(lsn, h.BaseOffset, h.NextOffset()):
+			continue // what stands before it may be recycled; all of it comes again
 		case p.mu.refused != nil:
 			p.hold(lsn) // the log may be all that has it
 			continue

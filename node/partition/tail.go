@@ -210,12 +210,12 @@ func (t *tail) find(offset int64) (int, bool) {
 	return i, i < t.visible
 }
 
-// oldestLSN is the LSN of the first batch that only the WAL holds durably
-// according to the checkpoint, given the offset up to which files are synced.
-func (t *tail) oldestLSN(checkpointed int64) (uint64, bool) {
+// oldest is the first batch that only the WAL holds durably according to the
+// checkpoint, given the offset up to which files are synced.
+func (t *tail) oldest(checkpointed int64) (*tailBatch, bool) {
 	i := sort.Search(t.count, func(i int) bool { return t.at(i).next > checkpointed })
 	if i == t.count {
-		return 0, false
+		return nil, false
 	}
-	return t.at(i).lsn, true
+	return t.at(i), true
 }

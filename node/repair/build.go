@@ -136,7 +136,7 @@ func (b *build) openEngine() (err error) {
 			groups[e.ID] = append(groups[e.ID], s)
 		}
 		// LSNs begin anew: those of the old log would be above them.
-		e.Sealed, e.Groups, e.GroupLSN = nil, nil, 0
+		e.Sealed, e.Groups, e.GroupLSN, e.Carried = nil, nil, 0, state.Carried{}
 		if e.SkippedLSN > 0 {
 			e.SkippedLSN = 1
 		}

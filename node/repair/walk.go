@@ -134,7 +134,7 @@ func (t *track) section(lsn uint64, appendMS int64, s frame.Section, to sink) er
 			return err
 		}
 		rest = after
-		if h.NextOffset() <= t.next || s.Generation < t.state.Generation && h.BaseOffset >= t.state.PreviousEnd {
+		if h.BaseOffset > t.next && t.state.Again(lsn, h.BaseOffset, h.NextOffset()) || h.NextOffset() <= t.next || s.Generation < t.state.Generation && h.BaseOffset >= t.state.PreviousEnd {
 			continue
 		}
 		if h.BaseOffset < t.next {

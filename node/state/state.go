@@ -32,10 +32,28 @@ type Partition struct {
 	Active      *Active    `json:"active,omitempty"`
 	ChainSeq    uint64     `json:"chain_seq"`    // where to begin looking for the end of the archive's chain
 	ArchivedEnd int64      `json:"archived_end"` // end of the chain as last seen
+	Carried
 	// Records that were trimmed before the chain held them: until its end
 	// reaches SkippedEnd, a restore needs the log from SkippedLSN on. 0 = none.
 	SkippedLSN uint64 `json:"skipped_lsn,omitempty"`
 	SkippedEnd int64  `json:"skipped_end,omitempty"`
+}
+
+// Carried says that the log holds a partition's records from offset From up to
+// End a second time, in carries at LSN and above. What it has of them below LSN
+// may begin in the middle, because frames before that are recycled: a replay
+// passes over what does not continue the records. The zero value says that
+// nothing was carried.
+type Carried struct {
+	LSN  uint64 `json:"carried_lsn,omitempty"`
+	From int64  `json:"carried_from,omitempty"`
+	End  int64  `json:"carried_end,omitempty"`
+}
+
+// Again says whether records from base up to next, which the log has at lsn,
+// stand in the carry too.
+func (c Carried) Again(lsn uint64, base, next int64) bool {
+	return lsn < c.LSN && base >= c.From && next <= c.End
 }
 
 // Active describes the segment file that is being written; what it says of
