@@ -253,6 +253,29 @@ func TestUnexplainedFileIsKept(t *testing.T) {
 	r.close()
 }
 
+// What was flushed and not synced is in the log alone. A trim before the next
+// checkpoint does not say that the file has it: after a power failure the records
+// above the start come again from the log (I1).
+func TestTrimAboveUnsyncedRecords(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	r := open(t, fs, func(o *Options) { o.SegmentBytes = 1 << 20 })
+	r.create(0)
+	values, want := wants(20)
+	r.produceAll(0, values[:10])
+	r.checkpoint()
+	r.produceAll(0, values[10:])
+	r.flush(0)
+	r.trim(0, 3)
+	crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+	r.close()
+	r = open(t, crashed, func(o *Options) { o.SegmentBytes = 1 << 20 })
+	if err := r.engine.Get(pid(0)).Refused(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, r.all(0), want[3:])
+	r.close()
+}
+
 // A trim comes between the moment when a checkpoint captured the partition and
 // the one when it is written: the checkpoint brings neither the old start nor
 // the removed segments back.
