@@ -194,3 +194,34 @@ func TestRefusedPartitionIsRepaired(t *testing.T) {
 	}
 	m.close()
 }
+
+// A topic is not deleted without force while one of its partitions is out of
+// service: nobody can tell what is unsettled there, and a file that is put back
+// would have brought it back (I10).
+func TestDeleteOfATopicWithARefusedPartition(t *testing.T) {
+	m := newMemNode(t, nil)
+	info := createTopic(t, m.Node, "half", 2)
+	numbers := numbered(1, 20)
+	for i := range numbers {
+		numbers[i].Partition = int32(i % 2)
+	}
+	produce(t, m.Node, "half", broker.AckAccepted, numbers...)
+	if err := m.engine.Seal(m.engine.Get(broker.PartitionID{Topic: info.ID})); err != nil {
+		t.Fatal(err)
+	}
+	m.close()
+	repair := m.takeFile(filepath.Join(m.dir, "topics", info.ID.String(), "0", segment.SealedName(0)))
+	m.open()
+	m.settle("half", broker.SettleAck, m.consume("half", 10)...) // all that can be had
+	err := m.DeleteTopic(context.Background(), "half", false)
+	if !errcode.Is(err, errcode.Conflict) || !strings.Contains(err.Error(), "out of service") || !strings.Contains(err.Error(), "force=true") {
+		t.Fatalf("deleted, or refused without a reason: %v", err)
+	}
+	m.close()
+	repair()
+	m.open()
+	if got := readAll(t, m.Node, "half", 0); len(got) != 10 {
+		t.Fatalf("the repaired partition has %v", got)
+	}
+	m.close()
+}

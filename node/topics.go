@@ -259,8 +259,17 @@ func (n *Node) DeleteTopic(ctx context.Context, name string, force bool) error {
 	return n.drop(t.ID)
 }
 
-// settled refuses a topic with records that the default group has not settled.
+// settled refuses a topic with records that a group has not settled, and one of
+// which nobody can tell.
 func (n *Node) settled(t *topic) error {
+	for i, p := range t.partitions {
+		if p == nil {
+			continue // never began here: it has no records
+		}
+		if err := p.Refused(); err != nil {
+			return errcode.New(errcode.Conflict, "partition %d of topic %q is out of service, so nobody can tell what is unsettled there: repair it, or delete the topic with force=true, which gives up its records (%w)", i, t.Name, err)
+		}
+	}
 	groups := n.queue.Groups(t.ID)
 	if len(groups) == 0 {
 		groups = []string{""} // nobody consumed yet: everything is unsettled
