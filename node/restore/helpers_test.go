@@ -41,7 +41,7 @@ const (
 )
 
 // world is an archive that a test writes object by object, and what a restore
-// makes of it. Its objects are an hour old, so no cluster seems alive.
+// makes of it. Its objects are two days old, so no cluster seems alive.
 type world struct {
 	t     testing.TB
 	mem   *mem.Store
@@ -55,7 +55,7 @@ type world struct {
 // and its export.
 func newWorld(t testing.TB, partitions uint32) *world {
 	t.Helper()
-	w := &world{t: t, mem: mem.New("world", func() time.Time { return time.Now().Add(-time.Hour) })}
+	w := &world{t: t, mem: mem.New("world", func() time.Time { return time.Now().Add(-48 * time.Hour) })}
 	w.fault = fault.New(w.mem, fault.Options{Seed: 1})
 	ctx := context.Background()
 	var err error

@@ -12,8 +12,10 @@ import (
 
 const (
 	// An archive that got an object within aliveAge is watched for aliveWait:
-	// when another one appears, its cluster is alive.
-	aliveAge  = 10 * time.Second
+	// when another one appears, its cluster is alive. The age compares two
+	// machines' clocks, so it is long: a restore whose clock is ahead must not
+	// take a living cluster for a dead one, and watching costs seconds.
+	aliveAge  = 24 * time.Hour
 	aliveWait = 3 * time.Second
 
 	// parallel bounds the partitions whose chains are read or fenced at once.
