@@ -275,12 +275,12 @@ func TestCrashAtEveryStep(t *testing.T) {
 			if _, err = r.engine.Trim(p, 300); err != nil {
 				t.Fatal(err)
 			}
-			done := fs.clone == nil
+			crashed := fs.image()
+			done := crashed == nil
 			if done {
 				answered = 300
-				fs.clone = mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rngOf(step)})
+				crashed = mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: kept, RNG: rngOf(step)})
 			}
-			crashed := fs.clone
 			r.close()
 			r = open(t, crashed, change)
 			p = r.engine.Get(pid(0))
@@ -316,6 +316,15 @@ func (f *stepFS) arm(n int, take func() *vfs.MemFS) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.left, f.take = n, take
+}
+
+// image returns what was taken, nil when there were not so many changes; none is
+// taken from now on.
+func (f *stepFS) image() *vfs.MemFS {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.left = -1
+	return f.clone
 }
 
 func (f *stepFS) step() {
