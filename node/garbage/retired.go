@@ -138,6 +138,9 @@ func (c *Collector) removeRetired(ctx context.Context, batch []retired) error {
 	gone, err := c.remove(ctx, Retired, candidates(segs), func(ctx context.Context, st *raftmeta.State) ([]candidate, error) {
 		var going []segment
 		for id, part := range byPartition(segs) {
+			if deletedTopic(st, id.Topic) {
+				continue // they go with the topic
+			}
 			v, err := c.judge(ctx, st, id, part)
 			if local(err) {
 				c.opts.Logger.Warn("retired segments of a partition wait, its chain cannot be read", "partition", id.String(), "error", err)

@@ -1,8 +1,10 @@
 package garbage
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -171,4 +173,26 @@ func TestUnknownTopicStays(t *testing.T) {
 			w.turn()
 		}
 	})
+}
+
+// Segments that were trimmed shortly before their topic was deleted go with the
+// topic. That is nothing to report: no error is logged.
+func TestRetiredSegmentsOfADeletedTopic(t *testing.T) {
+	var log bytes.Buffer
+	w := newWorld(t, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	id := w.topic("t")
+	segs := keysOf(w.upload(id, 4))
+	w.trim(id, 20)
+	if _, err := w.meta.DeleteTopic(t.Context(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	w.export()
+	w.turn()
+	w.pass(testGrace)
+	w.turn()
+	w.turn()
+	w.gone(segs...)
+	if c := w.cause(Retired); c.Waiting != 0 || strings.Contains(log.String(), "level=ERROR") {
+		t.Fatalf("%+v, and the log says\n%s", c, log.String())
+	}
 }

@@ -146,6 +146,13 @@ func jitter(d time.Duration) time.Duration {
 // stateIfDue writes a state object when enough was shipped since the last one,
 // or force says so.
 func (s *Shipper) stateIfDue(ctx context.Context, force bool) error {
+	if s.unsure != nil {
+		// Whether it stands decides what may be deleted of the log, so that is
+		// found out before there is another one.
+		if err := s.putState(ctx, s.unsure); err != nil {
+			return err
+		}
+	}
 	if s.opts.States == nil || s.next-1 <= s.stateLSN {
 		return nil
 	}
@@ -178,20 +185,31 @@ func (s *Shipper) stateIfDue(ctx context.Context, force bool) error {
 			}
 		}
 	}
+	return s.putState(ctx, st)
+}
+
+// putState puts a state object whose frames were shipped. While it is open
+// whether it stands, the shipper keeps it: the same one is put again.
+func (s *Shipper) putState(ctx context.Context, st *archive.State) error {
 	data, err := archive.EncodeState(st)
 	if err != nil {
 		return err
 	}
 	key := manifest.Key{Kind: manifest.KindState, Node: s.opts.Node, Incarnation: s.opts.Incarnation, First: st.LSN}
+	s.unsure = st
 	err = Create(ctx, s.opts.Store, key.String(), data)
 	if errcode.Is(err, errcode.Exists) {
-		// An earlier answer was lost. What stands there was captured earlier, and
-		// may need more of the log than this capture.
+		// An earlier answer was lost. What stands there may have been captured
+		// earlier, by a process before this one, and need more of the log.
 		st, err = ReadState(ctx, s.opts.Store, key)
+	}
+	if errcode.Is(err, errcode.Corrupt) || errcode.Is(err, errcode.UnsupportedVersion) {
+		s.unsure = nil // no try makes it another one, and a later state takes its place
 	}
 	if err != nil {
 		return err
 	}
+	s.unsure = nil
 	s.stateStands(st.ReplayFrom)
 	s.stateBytes, s.stateAt, s.stateLSN = 0, s.opts.Now(), st.LSN
 	s.floor = max(s.floor, st.ReplayFrom)

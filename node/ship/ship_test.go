@@ -674,8 +674,14 @@ func TestStateObjectsFollowTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
 		checked := 0
+		noted := map[string]bool{}
 		r := start(t, b, vfs.NewMem(), 0, func(o *Options) {
 			o.StateInterval = 5 * time.Second
+			o.OnObject = func(x Object) {
+				if x.Key.Kind == manifest.KindState {
+					noted[x.Key.String()] = true
+				}
+			}
 			o.States = states{o.Log.(*wal.Log)}
 			o.Store = onPut{b.count, func(key string) {
 				k, err := manifest.ParseKey(key)
@@ -709,6 +715,11 @@ func TestStateObjectsFollowTheLog(t *testing.T) {
 			t.Fatalf("only %d state objects", checked)
 		}
 		for _, key := range b.keys(t, "state/") {
+			// What deletes the log asks what every state object needs: it has to
+			// know of each one, also when the answer to its put was lost (I7).
+			if !noted[key] {
+				t.Errorf("%s stands in the archive and nobody was told", key)
+			}
 			st, err := archive.DecodeState(b.get(t, key))
 			if err != nil || st.Node != testNode || st.Incarnation != testIncarnation {
 				t.Fatalf("%s: %+v %v", key, st, err)

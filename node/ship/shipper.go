@@ -143,7 +143,8 @@ type Shipper struct {
 	stateBytes int64 // shipped since the last state object
 	stateAt    time.Time
 	stateLSN   uint64
-	floor      uint64 // highest ReplayFrom of any state object of this incarnation
+	unsure     *archive.State // put, without an answer that says whether it stands; nil = there is none
+	floor      uint64         // highest ReplayFrom of any state object of this incarnation
 }
 
 // New returns a Shipper; Run makes it work.
