@@ -33,6 +33,13 @@ func (n *Node) registerMetrics() (func(), error) {
 		gauge("tidemark_disk_reserve_bytes", "Free bytes below which records are refused.", func() float64 { return float64(n.disk.limit.Load()) }),
 		gauge("tidemark_partitions_refused", "Partitions that are out of service.", func() float64 { return float64(n.refused.partitions.Load()) }),
 		gauge("tidemark_refused_log_bytes", "Bytes of the log from the oldest frame on that a partition out of service may need.", func() float64 { return float64(n.refused.bytes.Load()) }),
+		gauge("tidemark_local_bytes", "Bytes of records on this node: segment files and what is in none yet.", func() float64 { t, _ := n.sums(); return float64(t.LocalBytes) }),
+		gauge("tidemark_archived_bytes", "Bytes of segments in the archive, of the chains that this process has loaded.", func() float64 { _, b := n.sums(); return float64(b) }),
+		gauge("tidemark_unarchived_bytes", "Bytes of records on this node that are in no archived segment yet.", func() float64 { t, _ := n.sums(); return float64(t.UnarchivedBytes) }),
+		gauge("tidemark_unarchived_age_seconds", "Age of the oldest record that is in no archived segment yet, 0 = none.", func() float64 { t, _ := n.sums(); return n.ageOf(t.OldestUnarchived) }),
+		gauge("tidemark_unflushed_age_seconds", "Age of the oldest record that is in no segment file yet, 0 = none.", func() float64 { t, _ := n.sums(); return n.ageOf(t.OldestUnflushed) }),
+		gauge("tidemark_checkpoint_age_seconds", "Time since the last checkpoint while one is due, 0 = none is.", func() float64 { t, _ := n.sums(); return n.ageOf(t.Checkpointed) }),
+		newHeld(n),
 		waits("state", n.db.Waits), waits("raft", n.meta.DiskWaits),
 	} {
 		if err := r.Register(c); err != nil {

@@ -49,6 +49,7 @@ type Node struct {
 	scrubber  *scrub.Scrubber
 
 	refused      refused
+	totals       totals
 	unregistered func() // takes the node's own metrics back; nil = there are none
 
 	topics   atomic.Pointer[topicTable]

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -159,6 +160,22 @@ func (l *Log) Hold(reader string, next uint64) {
 	if useful {
 		poke(l.chores)
 	}
+}
+
+// Held returns what each reader's hold keeps from being recycled, in bytes of log
+// files. A reader that needs nothing has 0.
+func (l *Log) Held() map[string]int64 {
+	l.files.mu.Lock()
+	holds := maps.Clone(l.files.mu.holds)
+	l.files.mu.Unlock()
+	out := make(map[string]int64, len(holds))
+	for reader, next := range holds {
+		out[reader] = 0
+		if next < l.NextLSN() {
+			out[reader] = l.BytesFrom(next)
+		}
+	}
+	return out
 }
 
 // BytesFrom returns the size of the files that hold frames from lsn on: what a

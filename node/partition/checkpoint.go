@@ -157,6 +157,7 @@ func (e *Engine) Checkpoint(ctx context.Context) error {
 		e.evict(captures[i].p)
 	}
 	e.metrics.checkpoints.Inc()
+	e.checkpointed.Store(e.opts.Now().UnixMilli())
 	return nil
 }
 

@@ -29,12 +29,14 @@ type Engine struct {
 
 	memory  atomic.Int64 // that all tails hold, but for their first chunks
 	shipped atomic.Uint64
-	dirty   set         // changed since their last checkpoint
-	left    atomic.Bool // a partition that may have held the log was dropped since the last checkpoint
-	tails   set         // with a tail that the local state does not cover
-	flushes *queue
-	decoded *decodedCache
-	handles *handles
+	// checkpointed is when the last checkpoint was written, in ms.
+	checkpointed atomic.Int64
+	dirty        set         // changed since their last checkpoint
+	left         atomic.Bool // a partition that may have held the log was dropped since the last checkpoint
+	tails        set         // with a tail that the local state does not cover
+	flushes      *queue
+	decoded      *decodedCache
+	handles      *handles
 
 	late struct {
 		sync.Mutex
@@ -96,6 +98,7 @@ func (e *Engine) Start() {
 	for _, p := range e.All() {
 		e.announceSealed(p)
 	}
+	e.checkpointed.Store(e.opts.Now().UnixMilli())
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel = cancel
 	e.running.Store(true)

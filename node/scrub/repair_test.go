@@ -241,3 +241,26 @@ func TestSuspicionsAreNotALoop(t *testing.T) {
 		}
 	})
 }
+
+// What was damaged on its way, once, is not damaged: nothing is found and nothing
+// is repaired (B61).
+func TestOneLookIsNotEnough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, true)
+		r.add(0, 2)
+		bucket := fault.New(r.bytes, fault.Options{})
+		r.store = bucket
+		h := bucket.Add(fault.Rule{Ops: []string{fault.GetRange}, Times: 1, Do: fault.Flip})
+		s := r.open()
+		stop := run(s)
+		if err := s.Start("t", []broker.PartitionID{pid(0)}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		stop()
+		if rep := s.Report(); h.Hits() != 1 || rep.Unrepaired != 0 || len(rep.Repaired) != 0 {
+			t.Errorf("%d answers were damaged: %+v", h.Hits(), rep)
+		}
+	})
+}

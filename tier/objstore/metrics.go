@@ -20,6 +20,25 @@ type Metrics struct {
 	received *prometheus.CounterVec
 	broken   *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
+	dollars  *prometheus.CounterVec
+}
+
+// What the requests of an operation cost, in dollars, at the list price of S3
+// Standard in its first region. It is an estimate: other stores have other
+// prices, retention in them and traffic out of them are not in it.
+const (
+	putPrice = 0.005 / 1000 // and list
+	getPrice = 0.0004 / 1000
+)
+
+func priceOf(op string) float64 {
+	switch op {
+	case "put", "list":
+		return putPrice
+	case "delete":
+		return 0
+	}
+	return getPrice
 }
 
 // NewMetrics returns the metrics of a node's stores, registered with reg unless
@@ -32,6 +51,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 		requests: counter("requests_total", "Requests to the object store by operation, class, cause and result.", "operation", "class", "cause", "code"),
 		sent:     counter("sent_bytes_total", "Bytes of objects that were put.", "class", "cause"),
 		received: counter("received_bytes_total", "Bytes of objects that were read.", "class", "cause"),
+		dollars:  counter("request_dollars_total", "Estimated price of the requests by cause, at list prices of S3.", "cause"),
 		broken:   counter("broken_bodies_total", "Answers that ended before the object did, by class, cause and error.", "class", "cause", "code"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "tidemark", Subsystem: "objstore", Name: "request_seconds",
@@ -42,7 +62,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.sent, m.received, m.broken, m.seconds} {
+	for _, c := range []prometheus.Collector{m.requests, m.sent, m.received, m.broken, m.seconds, m.dollars} {
 		if err := reg.Register(c); err != nil {
 			return nil, errcode.Wrap(errcode.Internal, err, "register the object store's metrics")
 		}
@@ -54,6 +74,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 func (m *Metrics) observe(ctx context.Context, op string, start time.Time, err error) {
 	cause := CauseOf(ctx)
 	m.requests.WithLabelValues(op, cause.Class().String(), cause.String(), resultOf(err)).Inc()
+	m.dollars.WithLabelValues(cause.String()).Add(priceOf(op))
 	m.seconds.WithLabelValues(op, cause.Class().String()).Observe(time.Since(start).Seconds())
 }
 
