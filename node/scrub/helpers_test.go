@@ -100,6 +100,11 @@ func newRig(t testing.TB, archived bool) *rig {
 	r.o = Options{
 		FS: r.fs, Path: "scrub.json", Partitions: r, Poll: time.Second,
 		Discard: func(_ broker.PartitionID, segs []manifest.Segment) {
+			for _, x := range r.listed(0) {
+				if slices.Contains(segs, x) {
+					t.Errorf("an object was given up while the chain names it: %s", x.Key())
+				}
+			}
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.gone = append(r.gone, segs...)
