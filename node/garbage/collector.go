@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	firstBackoff = time.Minute
+	firstBackoff = time.Minute // or the interval, when that is shorter
 	maxBackoff   = time.Hour
 	moreSoon     = time.Second // between turns while there is more to delete at once
 )
@@ -153,7 +153,7 @@ func (c *Collector) finish(err error) {
 	if err == nil {
 		c.failures, c.mu.paused, c.mu.retryAt = 0, "", time.Time{}
 	} else {
-		limit := min(firstBackoff<<min(c.failures, 20), maxBackoff)
+		limit := min(min(c.opts.Interval, firstBackoff)<<min(c.failures, 20), maxBackoff)
 		c.failures++
 		c.mu.paused, c.mu.retryAt = err.Error(), now.Add(limit/2+rand.N(limit/2))
 	}

@@ -12,6 +12,11 @@ import (
 	"github.com/tidemark-mq/tidemark/internal/testkit/history"
 )
 
+// otherLeaves is what is free when the archive is gone, 60 MiB of it above the
+// reserve: more than a segment of each partition, so that evictions make room
+// again.
+const otherLeaves = 160 << 20
+
 // fillRate is more than a broker takes: the disk is to be full soon.
 const fillRate = 100_000
 
@@ -44,6 +49,16 @@ func TestOutageOnASmallDisk(t *testing.T) {
 	eventually(t, stepMax, "records are archived", func() (bool, string) { return l.archived.Load() > 3, errorsOf(l) })
 	s3.Kill()
 	began := time.Now()
+	// Somebody else has most of the disk, so that what the broker writes while
+	// the archive is away fills it soon, on a slow machine too.
+	other, err := os.Create(filepath.Join(disk, "other-program"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, other, otherLeaves)
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
 	refusesRecords(r)
 	t.Logf("the disk was full %s after the archive went away, with %d records", time.Since(began).Round(time.Second), l.records.Load())
 	var refusal *errcode.Error
