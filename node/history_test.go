@@ -516,7 +516,7 @@ func (f *nodeLife) restored(s nodePromise) {
 	_, err := restore.Run(context.Background(), restore.Options{
 		Store: f.p.bucket, Dir: f.dir, NodeID: "node-1", RaftAddr: "127.0.0.1:0", TakeOver: true, Force: true, FS: historyFS{f.fs},
 		// Long after the last object: it need not be watched for signs of life.
-		Now: func() time.Time { return time.Now().Add(time.Hour) },
+		Now: func() time.Time { return time.Now().Add(48 * time.Hour) },
 	})
 	f.must(err)
 	f.fs.Hook(nil)

@@ -234,7 +234,7 @@ func (w *world) restored(t *testing.T, hit damaged) {
 	stop(t, n) // it ships what there is
 	dir := t.TempDir() + "/restored"
 	// An hour later nobody has to be watched.
-	later := func() time.Time { return time.Now().Add(time.Hour) }
+	later := func() time.Time { return time.Now().Add(48 * time.Hour) }
 	if _, err := restore.Run(ctx, restore.Options{Store: w.archive, Dir: dir, NodeID: "node-1", RaftAddr: "127.0.0.1:0", TakeOver: true, Now: later}); err != nil {
 		t.Fatal(err)
 	}
