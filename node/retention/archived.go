@@ -31,13 +31,13 @@ type oldest struct {
 }
 
 // archive applies the limits to what the archive has, and lets chains follow the
-// starts of their logs, for at most one interval. It ends at the first answer
+// starts of their logs, for at most archiveTimeout. It ends at the first answer
 // that the archive does not give.
 func (s *Sweeper) archive(ctx context.Context, logs []Log, now int64, trusted bool) {
 	if s.opts.Archive == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Interval)
+	ctx, cancel := context.WithTimeout(ctx, archiveTimeout)
 	defer cancel()
 	logs = s.inTurn(logs)
 	loads := 0

@@ -12,8 +12,6 @@ const (
 	// often while the clocks do not agree.
 	askEvery  = time.Hour
 	askPaused = time.Minute
-	// askTimeout is how long the store has for its answer.
-	askTimeout = 10 * time.Second
 	// settle is how long a clock that jumped has to run evenly before it is
 	// believed when no store says that it is right.
 	settle = time.Hour

@@ -16,6 +16,11 @@ import (
 // DefaultInterval is the time between two turns.
 const DefaultInterval = 10 * time.Second
 
+// archiveTimeout bounds what one turn asks of the archive, however short the
+// interval is: a trim whose answer is not waited for leaves objects that only the
+// look for orphans finds.
+const archiveTimeout = 10 * time.Second
+
 // Log is a partition that this node owns.
 type Log interface {
 	ID() broker.PartitionID

@@ -137,7 +137,7 @@ func (s *Sweeper) remember(logs []Log) {
 func (s *Sweeper) checkClock(ctx context.Context, logs []Log) bool {
 	resumed := s.clock.look(s.opts.Now(), s.opts.Elapsed())
 	if a := s.opts.Archive; a != nil && s.clock.due(s.opts.Elapsed()) {
-		ask, cancel := context.WithTimeout(ctx, askTimeout)
+		ask, cancel := context.WithTimeout(ctx, archiveTimeout)
 		skew, err := a.Skew(ask)
 		cancel()
 		s.clock.answered(s.opts.Elapsed(), skew, err == nil)
