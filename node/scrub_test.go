@@ -114,7 +114,7 @@ func (s *scrubNode) writeFile(path string, b []byte) {
 	if err == nil && b != nil {
 		var f vfs.File
 		if f, err = s.mem.Create(path, vfs.WriteCategoryUnspecified); err == nil {
-			_, err = f.Write(b)
+			_, err = f.Write(bytes.Clone(b))
 			err = errors.Join(err, f.Sync(), f.Close())
 		}
 	}

@@ -154,8 +154,8 @@ func (w *mendWriter) Write(b []byte) (int, error) {
 	if int64(len(b)) > w.left {
 		return 0, errcode.New(errcode.Corrupt, "the copy for segment %s is longer than what was sealed", w.path)
 	}
+	_, _ = w.sum.Write(b) // never fails; before the file, which may do with b as it likes
 	n, err := w.f.Write(b)
-	_, _ = w.sum.Write(b[:n]) // never fails
 	w.left -= int64(n)
 	return n, errcode.Wrap(errcode.Storage, err, "write a copy for segment %s", w.path)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -33,7 +34,7 @@ func putContent(t tb, fs vfs.FS, path string, b []byte) {
 	t.Helper()
 	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err == nil {
-		_, err = f.Write(b)
+		_, err = f.Write(bytes.Clone(b))
 		err = errors.Join(err, f.Sync(), f.Close())
 	}
 	if err != nil {
@@ -75,7 +76,7 @@ func TestMendAtEachStep(t *testing.T) {
 			}
 			_, err := r.engine.Mend(p, &f.Info, func(w io.Writer) error {
 				for _, part := range [][]byte{sealed[:len(sealed)/2], sealed[len(sealed)/2:]} {
-					if _, err := w.Write(part); err != nil {
+					if _, err := w.Write(bytes.Clone(part)); err != nil {
 						return err
 					}
 				}
@@ -84,8 +85,11 @@ func TestMendAtEachStep(t *testing.T) {
 			return err
 		}
 		rng := rand.New(rand.NewPCG(7, 7))
+		var mu sync.Mutex // the local state's database changes files of its own
 		var images []*crash.FS
 		fs.Hook(func(crash.Op) (crash.Fault, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			images = append(images, fs.Kill())
 			images = append(images, fs.Losses(rng, 8)...)
 			return crash.Pass, nil
@@ -94,8 +98,10 @@ func TestMendAtEachStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		fs.Hook(nil)
+		mu.Lock()
 		images = append(images, fs.Kill())
 		images = append(images, fs.Losses(rng, 8)...)
+		mu.Unlock()
 		r.close()
 		if len(images) < 12 {
 			t.Fatalf("only %d images", len(images))
@@ -156,7 +162,7 @@ func TestMendIsExact(t *testing.T) {
 	sealed := contentOf(t, fs, f.Path)
 	give := func(b []byte, err error) func(io.Writer) error {
 		return func(w io.Writer) error {
-			if _, werr := w.Write(b); werr != nil {
+			if _, werr := w.Write(bytes.Clone(b)); werr != nil {
 				return werr
 			}
 			return err

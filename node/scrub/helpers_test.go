@@ -244,7 +244,7 @@ func (r *rig) write(path string, b []byte) {
 	r.t.Helper()
 	f, err := r.fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err == nil {
-		_, err = f.Write(b)
+		_, err = f.Write(bytes.Clone(b))
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
