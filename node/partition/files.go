@@ -36,7 +36,7 @@ func (p *Partition) closeFiles() error {
 // announceSealed hands the segments whose copy in the archive is not confirmed
 // to OnSealed. What was trimmed needs none.
 func (e *Engine) announceSealed(p *Partition) {
-	oldest := p.oldest()
+	oldest := p.Oldest()
 	p.files.RLock()
 	defer p.files.RUnlock()
 	for _, s := range p.files.sealed {

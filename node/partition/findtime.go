@@ -20,13 +20,13 @@ func (p *Partition) FindTime(ctx context.Context, ms int64) (int64, error) {
 	}
 	hw := p.HighWatermark()
 	for {
-		oldest := p.oldest()
+		oldest := p.Oldest()
 		at, again, err := p.findTime(ctx, oldest, ms, hw)
 		if err != nil {
 			return 0, p.because(err)
 		}
 		// What was trimmed meanwhile is not the answer (B123).
-		if now := p.oldest(); !again && (at >= now || now == oldest) {
+		if now := p.Oldest(); !again && (at >= now || now == oldest) {
 			return max(oldest, min(at, hw)), nil
 		}
 		if err := ctx.Err(); err != nil {

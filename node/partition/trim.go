@@ -34,11 +34,11 @@ func (e *Engine) Trim(p *Partition, start int64) (Freed, error) {
 		return Freed{}, err
 	}
 	if hw := p.HighWatermark(); start < 0 || start > hw {
-		oldest := p.oldest()
+		oldest := p.Oldest()
 		return Freed{}, errcode.New(errcode.InvalidArgument, "partition %d cannot be trimmed to offset %d: its log begins at %d and ends at %d; name an offset from 0 to %d", p.ID.Partition, start, oldest, hw, hw).
 			With("oldest_offset", oldest).With("high_watermark", hw)
 	}
-	if start = p.afterGap(start); start > p.oldest() {
+	if start = p.afterGap(start); start > p.Oldest() {
 		// The local state first: a start that readers have seen never falls.
 		err := e.commitFiles(p, nil, func(entry *state.Partition) { entry.Oldest = start })
 		if err != nil {
@@ -56,7 +56,7 @@ func (e *Engine) Trim(p *Partition, start int64) (Freed, error) {
 
 // dropBelow removes what lies wholly below the start. The caller holds p.flush.
 func (e *Engine) dropBelow(p *Partition) (Freed, error) {
-	start := p.oldest()
+	start := p.Oldest()
 	d := e.droppable(p, start, e.opts.Dropping(p.ID, start))
 	if len(d.sealed) == 0 && d.active == nil && d.tail == 0 {
 		e.forgetTail(p, start)

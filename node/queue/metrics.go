@@ -34,7 +34,7 @@ func newMetrics(e *Engine) *metrics {
 	m.extended = counter("extends_total", "Leases extended.")
 	m.gone = counter("gone_total", "Settle calls refused because the lease was gone.")
 	m.expired = counter("expirations_total", "Leases that ended without being settled.")
-	m.skipped = counter("skipped_total", "Records settled because they are unreadable or missing, per group.")
+	m.skipped = counter("skipped_total", "Offsets settled without delivery because the log has no record there, per group.")
 	m.clamped = counter("clamped_total", "Group positions that were ahead of the log and were set to its end.")
 	m.unstaged = counter("unstaged_expirations_total", "Journal entries of expirations that the journal refused; delivery counts may be lost with a restart.")
 	gauge("waiters", "Consume calls that wait for a record.", func() float64 { return float64(e.parked.Load()) })
