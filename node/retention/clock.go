@@ -8,10 +8,11 @@ import (
 const (
 	// maxSkew is how far clocks may differ.
 	maxSkew = 5 * time.Minute
-	// askEvery is how often the store is asked for its time, and askPaused how
-	// often while the clocks do not agree.
+	// askEvery is how often the store is asked for its time, askPaused how often
+	// while the clocks do not agree, and askSilent while it has not answered.
 	askEvery  = time.Hour
 	askPaused = time.Minute
+	askSilent = 15 * time.Second
 	// settle is how long a clock that jumped has to run evenly before it is
 	// believed when no store says that it is right.
 	settle = time.Hour
@@ -44,7 +45,10 @@ type clock struct {
 
 // due says whether the store is to be asked for its time now.
 func (c *clock) due(mono time.Duration) bool {
-	if c.paused != "" {
+	switch {
+	case c.paused != "" && c.store == unknown:
+		return c.ask || mono-c.asked >= askSilent
+	case c.paused != "":
 		return c.ask || mono-c.asked >= askPaused
 	}
 	return c.ask || mono-c.asked >= askEvery
