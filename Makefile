@@ -14,7 +14,7 @@ export CGO_ENABLED ?= 0
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 # Parallel test binaries: two, because each cluster test fills a core by itself.
 TESTPAR     ?= 2
-TESTTIMEOUT ?= 15m
+TESTTIMEOUT ?= 25m
 TESTFLAGS   ?=
 PKGS        ?= ./...
 # The packages with goroutines of their own.
@@ -38,7 +38,9 @@ GOLANGCI  := $(TIDEMARK_TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint
 # variable, they look here.
 LOCAL_TOOLS := .cache/tools/bin
 
-GOTEST := go test -p $(TESTPAR) -timeout $(TESTTIMEOUT) $(TESTFLAGS)
+# Tests that run beside others of their package mostly wait: for graces, retries,
+# deadlines. So more of them at once than there are cores.
+GOTEST := go test -p $(TESTPAR) -parallel 4 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
 
 ##@ Build and run
 
