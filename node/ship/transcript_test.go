@@ -93,12 +93,13 @@ func TestTranscript(t *testing.T) {
 	})
 }
 
-// exportsLast moves exports behind the rest: a goroutine of their own makes
-// them, so their place among the other calls is not determined.
+// exportsLast moves exports, and the reads that confirm them, behind the rest:
+// a goroutine of their own makes them, so their place among the other calls is
+// not determined.
 func exportsLast(transcript string) string {
 	var rest, exports strings.Builder
 	for line := range strings.Lines(transcript) {
-		if strings.HasPrefix(line, "put meta/") {
+		if strings.HasPrefix(line, "put meta/") || strings.HasPrefix(line, "get meta/") {
 			exports.WriteString(line)
 		} else {
 			rest.WriteString(line)

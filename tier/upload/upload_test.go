@@ -234,8 +234,18 @@ func TestFenced(t *testing.T) {
 	if _, err := other.Fence(ctx, next, manifest.FenceParams{}); err != nil {
 		t.Fatal(err)
 	}
+	// Nothing is put before both segments wait: one that comes after the fence
+	// was seen would open a new queue, with a callback of its own.
+	queued := make(chan struct{})
+	s.setHook(func(op, _ string) (bool, error) {
+		if op == "put" {
+			<-queued
+		}
+		return true, nil
+	})
 	u := start(t, fs, n, nil)
 	enqueue(t, u, pid, seal(t, fs, pid, 0, 10, 10), seal(t, fs, pid, 10, 10, 10))
+	close(queued)
 	if got := n.wait(t, 1); got[0] != "fenced 1" {
 		t.Fatalf("events %q", got)
 	}
