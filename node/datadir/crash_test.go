@@ -47,3 +47,32 @@ func TestIdentitySurvivesEveryCrash(t *testing.T) {
 		t.Fatalf("%d histories", histories)
 	}
 }
+
+// A data directory whose parents were missing is there after every loss of
+// power behind Lock: nobody may store records below a name that goes (I1, B50).
+func TestNewDirectorySurvivesEveryLoss(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 1))
+	fs := crash.NewFS()
+	if err := fs.MkdirAll("srv", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := SyncDir(fs, ""); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := Lock(fs, "srv/tidemark/prod/data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	losses := fs.Losses(rng, 64)
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range losses {
+		if _, err := left.Stat("srv/tidemark/prod/data"); err != nil {
+			t.Fatalf("after a power loss: %v", err)
+		}
+	}
+	if len(losses) < 2 {
+		t.Fatalf("%d losses: nothing was at stake", len(losses))
+	}
+}

@@ -185,7 +185,7 @@ const LockFile = "LOCK"
 
 // Lock takes the data directory for this process; the lock ends with it.
 func Lock(fs vfs.FS, dir string) (io.Closer, error) {
-	if err := segment.MakeDir(fs, fs.PathDir(dir), dir); err != nil {
+	if err := segment.MakeDir(fs, nearest(fs, fs.PathDir(dir)), dir); err != nil {
 		return nil, errcode.Wrap(errcode.Storage, err, "data directory %s", dir)
 	}
 	l, err := fs.Lock(fs.PathJoin(dir, LockFile))
@@ -193,4 +193,17 @@ func Lock(fs vfs.FS, dir string) (io.Closer, error) {
 		return nil, errcode.New(errcode.Conflict, "data directory %s is in use by another process, or cannot be written: %w", dir, err)
 	}
 	return l, nil
+}
+
+// nearest returns dir, or the nearest directory above it that exists: what is
+// missing below is about to be made, and every name on the way down has to
+// survive a power loss, or all the records below go with it.
+func nearest(fs vfs.FS, dir string) string {
+	for {
+		parent := fs.PathDir(dir)
+		if _, err := fs.Stat(dir); !errors.Is(err, iofs.ErrNotExist) || parent == dir {
+			return dir
+		}
+		dir = parent
+	}
 }

@@ -166,13 +166,8 @@ func (w *world) segments(p uint32, n int, per int64) *manifest.Chain {
 		w.t.Fatal(err)
 	}
 	var segs []manifest.Segment
-	for i, at := 0, c.End(); i < n; i, at = i+1, at+per {
-		size := 200*per + 160
-		segs = append(segs, manifest.Segment{
-			Partition: w.id(p), Base: at, Next: at + per, Records: per, Bytes: size, MinTimestamp: 1, MaxTimestamp: 2, MinAppend: 1, MaxAppend: 2,
-			FirstGeneration: 1, LastGeneration: 1, Generation: 1, Nonce: uint32(i), DataSHA256: manifest.Hash{byte(i)},
-			DataLength: size - 16*per - 160, FooterPosition: size - 160, FooterLength: 160, OriginTopic: w.topic.ID,
-		})
+	for at := c.End(); len(segs) < n; at += per {
+		segs = append(segs, w.segment(p, at, at+per))
 	}
 	for len(segs) > 0 {
 		k := min(len(segs), 100)
@@ -182,6 +177,17 @@ func (w *world) segments(p uint32, n int, per int64) *manifest.Chain {
 		segs = segs[k:]
 	}
 	return c
+}
+
+// segment is the entry of a segment of generation 1 with the offsets [base, next).
+func (w *world) segment(p uint32, base, next int64) manifest.Segment {
+	per := next - base
+	size := 200*per + 160
+	return manifest.Segment{
+		Partition: w.id(p), Base: base, Next: next, Records: per, Bytes: size, MinTimestamp: 1, MaxTimestamp: 2, MinAppend: 1, MaxAppend: 2,
+		FirstGeneration: 1, LastGeneration: 1, Generation: 1, Nonce: uint32(base / per), DataSHA256: manifest.Hash{byte(base / per)},
+		DataLength: size - 16*per - 160, FooterPosition: size - 160, FooterLength: 160, OriginTopic: w.topic.ID,
+	}
 }
 
 // writer is one incarnation that ships.
@@ -195,14 +201,21 @@ type writer struct {
 // writer opens an incarnation, at that time.
 func (w *world) writer(inc uint64, cluster uint64, openMS int64) *writer {
 	w.t.Helper()
+	log := w.openLog(inc)
+	w.put(manifest.WALOpenKey(nodeID, inc), archive.Open{Node: nodeID, Incarnation: inc, ClusterGeneration: cluster, FirstLSN: 1, TimeMS: openMS}.Encode())
+	return &writer{world: w, inc: inc, log: log}
+}
+
+// openLog opens an empty log in memory.
+func (w *world) openLog(inc uint64) *wal.Log {
+	w.t.Helper()
 	log, _, err := wal.Open(wal.Options{FS: vfs.NewMem(), Dir: "wal", Incarnation: inc, FileSize: 16 << 20, PoolFiles: -1, AckSyncInterval: time.Hour},
 		func(wal.Frame) error { return nil })
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = log.Close() })
-	w.put(manifest.WALOpenKey(nodeID, inc), archive.Open{Node: nodeID, Incarnation: inc, ClusterGeneration: cluster, FirstLSN: 1, TimeMS: openMS}.Encode())
-	return &writer{world: w, inc: inc, log: log}
+	return log
 }
 
 func (wr *writer) frame(kind wal.Kind, body []byte) uint64 {
