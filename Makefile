@@ -74,6 +74,11 @@ crash: tools build ## kill -9 under load, restart, compare, ROUNDS=30 times
 outage: tools build ## the archive is away for MINUTES=10 under load, table; and on a small disk
 	TIDEMARK_OUTAGE=$(MINUTES)m go test -count=1 -v -timeout 90m -run '^TestOutage' $$(.ci/packages '^func TestOutage')
 
+.PHONY: scale
+scale: tools build ## 1,000 idle topics, the start of 3,000 partitions with 10,000 segments, a replay of 5 GiB
+	TIDEMARK_SCALE=full go test -count=1 -v -timeout 30m -run '^(TestIdleTopicsAreSmall|TestStartOfManySegments)$$' ./internal/testkit/e2e
+	TIDEMARK_REPLAY_GIB=5 go test -count=1 -v -timeout 30m -run '^TestReplayKeepsItsMemory$$' ./node
+
 .PHONY: chaos
 chaos: ## HISTORIES=1000000 crash histories of every model within LIMIT=60m, from a new SEED
 	.ci/chaos $(HISTORIES) $(LIMIT) $(SEED)

@@ -180,7 +180,8 @@ func replayUntil(b *testing.B, n *node.Node, ctx context.Context) (bytes int64) 
 // percentiles.
 func hotWork(b *testing.B, n *node.Node) (produce, consume time.Duration) {
 	ctx := context.Background()
-	value := make([]byte, 1<<10)
+	noise := make([]byte, 1<<20) // values are windows of it, so that no batch gets smaller
+	_, _ = rand.NewChaCha8([32]byte{4}).Read(noise)
 	var mu sync.Mutex
 	var produced, consumed []time.Duration
 	begin := time.Now()
@@ -191,6 +192,8 @@ func hotWork(b *testing.B, n *node.Node) (produce, consume time.Duration) {
 			var p, c []time.Duration
 			for due := begin.Add(every * time.Duration(w) / besideWorkers); due.Sub(begin) < besideFor; due = due.Add(every) {
 				<-time.After(time.Until(due))
+				at := rand.IntN(len(noise) - recordBytes)
+				value := noise[at : at+recordBytes]
 				if _, err := n.Produce(ctx, broker.ProduceRequest{Topic: "hot", Records: []broker.NewRecord{{Partition: 0, Value: value}}}); err != nil {
 					b.Error(err)
 					return

@@ -3,6 +3,8 @@ package bench
 import (
 	"slices"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // series collects one measurement of each round.
@@ -24,4 +26,20 @@ func (s *series) report(b *testing.B, unit string, spread bool) {
 func (s *series) median() float64 {
 	v := slices.Sorted(slices.Values(s.v))
 	return v[len(v)/2]
+}
+
+// counter is the value of a counter without labels.
+func counter(b *testing.B, reg *prometheus.Registry, name string) float64 {
+	b.Helper()
+	all, err := reg.Gather()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, f := range all {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	b.Fatalf("nothing counts %s", name)
+	return 0
 }

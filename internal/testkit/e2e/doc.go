@@ -11,4 +11,6 @@
 // segments runs at its full size. TIDEMARK_OUTAGE sets how long the archive is
 // away in TestOutage: 6 s without it; `make outage` sets it. Then a stopped
 // archive also stays stopped for longer than an attempt may take.
+// TIDEMARK_SCALE=full makes the tests of many topics and segments ten times as
+// large as they are without it; `make scale` sets it.
 package e2e
