@@ -160,7 +160,7 @@ func readFlags(flags *pflag.FlagSet) layer {
 var foreign = []string{
 	"TIDEMARK_CONFIG", "TIDEMARK_ADMIN_PASSWORD",
 	"TIDEMARK_SERVER", "TIDEMARK_USER", "TIDEMARK_PASSWORD", "TIDEMARK_PASSWORD_FILE",
-	"TIDEMARK_TOOLS", "TIDEMARK_KILL_ROUNDS", "TIDEMARK_OUTAGE", "TIDEMARK_ARGS",
+	"TIDEMARK_TOOLS", "TIDEMARK_ARGS",
 }
 
 // serviceLink matches what Kubernetes puts into every container of a namespace

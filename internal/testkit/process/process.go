@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -20,7 +22,7 @@ const maxLine = 64 << 10
 type Options struct {
 	Path string
 	Args []string
-	Env  []string // beside the environment of this process
+	Env  []string // beside the environment of this process, less TIDEMARK_*
 	Dir  string   // "": the working directory
 }
 
@@ -38,7 +40,7 @@ type Process struct {
 func Start(o Options) (*Process, error) {
 	p := &Process{first: make(chan string, 1), silent: make(chan struct{}), done: make(chan struct{})}
 	p.cmd = exec.Command(o.Path, o.Args...)
-	p.cmd.Env = append(os.Environ(), o.Env...)
+	p.cmd.Env = append(ownEnvironment(), o.Env...)
 	p.cmd.Dir = o.Dir
 	p.cmd.Stderr = &p.err
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -156,4 +158,11 @@ func (p *Process) Stderr() string { return p.err.String() }
 // Log returns the end of both outputs.
 func (p *Process) Log() string {
 	return "--- standard output\n" + p.Stdout() + "\n--- standard error\n" + p.Stderr()
+}
+
+// ownEnvironment is this process's without what begins with TIDEMARK_: those
+// variables choose the length of tests, and would be settings of a broker, which
+// has none but those that its test gives it.
+func ownEnvironment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TIDEMARK_") })
 }
