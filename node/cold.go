@@ -313,7 +313,7 @@ func lost(err error) error {
 	if !errcode.Is(err, errcode.Gone) {
 		return err
 	}
-	out := errcode.New(errcode.Corrupt, "the archive lost an object that it names: %w; put it back, or see tidemark bucket verify", err)
+	out := errcode.New(errcode.Corrupt, "the archive lost an object that it names: %w; put it back, or give its records up with tidemark topic trim; tidemark bucket verify says what else is missing", err)
 	var e *errcode.Error
 	if errors.As(err, &e) {
 		out.Facts = e.Facts

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
@@ -79,23 +80,40 @@ func (n *Node) unserved(t *topic, index int32, err error) error {
 	return err
 }
 
+// failingFor is how long a consume goes on to other partitions after reads of
+// some have failed; each may have waited for a store that does not answer.
+const failingFor = 2 * time.Second
+
 // messages reads the records of deliveries. What exceeds maxBytes, and what
-// cannot be read, goes back; the error is given when there is nothing else.
+// cannot be read, goes back; the error is given when there is nothing else. A
+// partition that cannot be read does not stand in the way of the others: they
+// are read first here, and come first the next time.
 func (n *Node) messages(ctx context.Context, t *topic, got []queue.Delivery, maxBytes int64) ([]broker.Message, error) {
 	out := make([]broker.Message, 0, len(got))
 	size := int64(0)
+	began := time.Now()
+	var failed []queue.Delivery // of partitions whose reads fail now
+	var failure error           // of the first of them
 	for i := range got {
 		d := &got[i]
+		if slices.ContainsFunc(failed, func(f queue.Delivery) bool { return f.Partition == d.Partition }) {
+			failed = append(failed, *d) // it would fail too, or overtake the one before
+			continue
+		}
 		rec, err := n.record(ctx, t, d)
 		if errors.Is(err, errNoRecord) {
 			continue
 		}
 		if err != nil {
-			n.queue.Release(got[i:]...)
-			if len(out) > 0 {
+			if failure == nil {
+				failure = err
+			}
+			failed = append(failed, *d)
+			if ctx.Err() != nil || time.Since(began) > failingFor {
+				n.queue.Release(got[i+1:]...)
 				break
 			}
-			return nil, err
+			continue
 		}
 		size += int64(len(rec.Key) + len(rec.Value))
 		if maxBytes > 0 && size > maxBytes && len(out) > 0 {
@@ -104,7 +122,11 @@ func (n *Node) messages(ctx context.Context, t *topic, got []queue.Delivery, max
 		}
 		out = append(out, broker.Message{Record: rec, Partition: d.Partition, Attempt: d.Attempt, Handle: d.Handle})
 	}
-	return out, nil
+	n.queue.Release(failed...)
+	if len(out) > 0 {
+		return out, nil
+	}
+	return nil, failure
 }
 
 // errNoRecord says that a delivery names no record that anybody gets.
