@@ -13,14 +13,15 @@ const maxWindow = 32
 // ahead brings the chunks of one object to one sequential reader. It reads ahead
 // more and more while the reader goes on, and into the object that follows.
 type ahead struct {
-	cache  *Cache
-	seg    manifest.Segment
-	key    string
-	window int             // chunks
-	held   map[uint32]hold // requested and not passed yet
-	cur    *flight         // the reader is in it; nil: in none
-	at     uint32          // number of cur
-	then   *ahead          // of the segment that follows; nil: not known
+	cache   *Cache
+	seg     manifest.Segment
+	key     string
+	window  int             // chunks
+	held    map[uint32]hold // requested and not passed yet
+	cur     *flight         // the reader is in it; nil: in none
+	at      uint32          // number of cur
+	opening *opening        // where the scan began; nil: passed, or there was none
+	then    *ahead          // of the segment that follows; nil: not known
 }
 
 func newAhead(c *Cache, seg manifest.Segment, key string) *ahead {
@@ -152,7 +153,7 @@ func (a *ahead) fill(n uint32, window int) error {
 	if len(a.then.held) == 0 {
 		// Only begun here, so that it is in memory when the reader gets there;
 		// what is wrong with it the reader hears then.
-		_, _, _ = c.findIndex(&a.then.seg, a.then.key)
+		_, _, _, _ = c.findIndex(&a.then.seg, a.then.key)
 	}
 	return a.then.fill(0, rest)
 }
@@ -174,6 +175,7 @@ func (a *ahead) forget(n uint32) {
 // close gives everything back. Downloads that run go on, into the cache.
 func (a *ahead) close() {
 	a.leave()
+	a.opening = nil
 	for n := range a.held {
 		a.drop(n)
 	}

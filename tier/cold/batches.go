@@ -65,8 +65,8 @@ func (b *Batches) Run(ctx context.Context, maxBytes int) (*Run, error) {
 	r := &Run{}
 	for size := 0; b.next < b.index.Len(); {
 		e := b.index.At(b.next)
-		if len(r.Batches) > 0 && size+e.Size > maxBytes {
-			break
+		if len(r.Batches) > 0 && (size+e.Size > maxBytes || b.ahead.opening != nil && !b.ahead.opening.has(e)) {
+			break // the first run of a scan does not wait for what comes behind its opening
 		}
 		var own []byte
 		raw, h, f, err := b.batch(ctx, e, &own)
@@ -202,6 +202,14 @@ func (b *Batches) verify(raw []byte, e segment.Entry) (segment.BatchHeader, erro
 // some were on disk. Ranges are half open: a batch that ends at a chunk's border
 // does not touch the next chunk.
 func (b *Batches) bytes(ctx context.Context, e segment.Entry, join *[]byte) (raw []byte, f *flight, kept bool, err error) {
+	o, err := b.opened(ctx, e)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	if o != nil {
+		o.f.refs.Add(1)
+		return o.f.data[e.Position-o.pos : e.End()-o.pos : e.End()-o.pos], o.f, false, nil
+	}
 	first, last := uint32(e.Position/ChunkSize), uint32((e.End()-1)/ChunkSize)
 	if first == last {
 		f, err := b.ahead.chunk(ctx, first)
@@ -232,6 +240,7 @@ func (b *Batches) bytes(ctx context.Context, e segment.Entry, join *[]byte) (raw
 // forget drops the chunks under a batch, in this scan and in the cache.
 func (b *Batches) forget(e segment.Entry) {
 	b.ahead.leave()
+	b.ahead.opening = nil
 	for n := uint32(e.Position / ChunkSize); n <= uint32((e.End()-1)/ChunkSize); n++ {
 		b.ahead.forget(n)
 	}

@@ -14,6 +14,11 @@
 // A chunk is downloaded once however many readers want it. A reader that leaves
 // stops waiting and not the download.
 //
+// The first batch of a segment of which nothing is known takes one round trip: a
+// small part of the data, in which it probably lies, is fetched beside the index
+// (see opening.go) and belongs to that scan alone. Its bytes are fetched again with
+// their chunk, which nobody waits for.
+//
 // # Memory
 //
 // Chunks stand in blocks that a pool lends, and every holder of a chunk is
@@ -21,7 +26,8 @@
 // last one has let go, so nobody reads memory that is used again; the block of a
 // request that failed never goes back. [Batches.Next] gives a batch that stays
 // until the following call; [Batches.Run] gives several, uncopied, that stay
-// until [Run.Release]. Both are shared with other readers and only to be read.
+// until [Run.Release]; the first run of a scan may be short, because it
+// ends with that part. Both are shared with other readers and only to be read.
 // A scan or run that is forgotten costs the reuse of its memory and no more.
 //
 // A reader that goes on from segment to segment says so with [Batches.Follow],

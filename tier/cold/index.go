@@ -51,7 +51,7 @@ func newIndexes(limit int64) *indexes {
 // shared and goes on when ctx ends.
 func (c *Cache) index(ctx context.Context, seg manifest.Segment) (segment.Index, error) {
 	key := seg.Key()
-	f, x, err := c.findIndex(&seg, key)
+	f, _, x, err := c.findIndex(&seg, key)
 	if f == nil {
 		return x, err
 	}
@@ -68,27 +68,28 @@ func (f *indexFlight) wait(ctx context.Context) (segment.Index, error) {
 	}
 }
 
-// findIndex returns the index, or the flight that brings it.
-func (c *Cache) findIndex(seg *manifest.Segment, key string) (*indexFlight, segment.Index, error) {
+// findIndex returns the index, or the flight that brings it; begun says that it
+// was begun by this call.
+func (c *Cache) findIndex(seg *manifest.Segment, key string) (f *indexFlight, begun bool, known segment.Index, err error) {
 	x := c.indexes
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if e, ok := x.mu.known[key]; ok {
 		x.mu.order.MoveToFront(e)
-		return nil, e.Value.(*indexed).index, nil
+		return nil, false, e.Value.(*indexed).index, nil
 	}
 	if f := x.mu.flights[key]; f != nil {
-		return f, segment.Index{}, nil
+		return f, false, segment.Index{}, nil
 	}
 	if size := seg.Bytes - seg.DataLength; seg.DataLength <= 0 || size < segment.FooterSize || size > maxIndex {
-		return nil, segment.Index{}, errcode.New(errcode.Corrupt, "archived object %s: the chain gives its index and footer %d bytes", key, size)
+		return nil, false, segment.Index{}, errcode.New(errcode.Corrupt, "archived object %s: the chain gives its index and footer %d bytes", key, size)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.closed {
-		return nil, segment.Index{}, errcode.New(errcode.Closed, "the cache of archived chunks is closed")
+		return nil, false, segment.Index{}, errcode.New(errcode.Closed, "the cache of archived chunks is closed")
 	}
-	f := &indexFlight{done: make(chan struct{})}
+	f = &indexFlight{done: make(chan struct{})}
 	x.mu.flights[key] = f
 	own := *seg
 	c.mu.running.Go(func() {
@@ -96,7 +97,7 @@ func (c *Cache) findIndex(seg *manifest.Segment, key string) (*indexFlight, segm
 		x.land(key, f, own.Bytes-own.DataLength)
 		close(f.done)
 	})
-	return f, segment.Index{}, nil
+	return f, true, segment.Index{}, nil
 }
 
 // land remembers an index that was fetched and lets go of older ones.

@@ -37,16 +37,13 @@ func newBatches(a *ahead, x segment.Index, from int64) *Batches {
 }
 
 // Scan is Open and Batches in one, with the first batch sooner: unless the index
-// is in memory, the chunk in which from probably lies is fetched beside it and not
-// after it. Errors as Open.
+// is in memory, the part of the segment in which from probably lies is fetched
+// beside it and not after it. Errors as Open.
 func (c *Cache) Scan(ctx context.Context, seg manifest.Segment, from int64) (*Batches, error) {
 	a := newAhead(c, seg, seg.Key())
-	f, x, err := c.findIndex(&a.seg, a.key)
+	f, begun, x, err := c.findIndex(&a.seg, a.key)
 	if f != nil {
-		n := guess(&seg, from)
-		if holds, err := c.request(a.source(), n, n+1); err == nil {
-			a.held[n] = holds[0]
-		}
+		a.begin(from, begun)
 		x, err = f.wait(ctx)
 	}
 	if err != nil {
@@ -54,11 +51,4 @@ func (c *Cache) Scan(ctx context.Context, seg manifest.Segment, from int64) (*Ba
 		return nil, err
 	}
 	return newBatches(a, x, from), nil
-}
-
-// guess is the chunk in which an offset lies if all records are of one size.
-func guess(seg *manifest.Segment, from int64) uint32 {
-	part := float64(from-seg.Base) / float64(seg.Next-seg.Base)
-	at := int64(part * float64(seg.DataLength))
-	return uint32(min(max(0, at), seg.DataLength-1) / ChunkSize)
 }
