@@ -197,10 +197,10 @@ func (b *Batches) verify(raw []byte, e segment.Entry) (segment.BatchHeader, erro
 	return h, nil
 }
 
-// bytes returns the bytes of an index entry: a part of a chunk, with a hold on
-// it, or joined from several in *join, which is grown as needed; kept says that
-// some were on disk. Ranges are half open: a batch that ends at a chunk's border
-// does not touch the next chunk.
+// bytes returns the bytes of an index entry: a part of a chunk, or of two that one
+// request brought, with a hold on it, or joined from several in *join, which is
+// grown as needed; kept says that some were on disk. Ranges are half open: a batch
+// that ends at a chunk's border does not touch the next chunk.
 func (b *Batches) bytes(ctx context.Context, e segment.Entry, join *[]byte) (raw []byte, f *flight, kept bool, err error) {
 	o, err := b.opened(ctx, e)
 	if err != nil {
@@ -211,20 +211,32 @@ func (b *Batches) bytes(ctx context.Context, e segment.Entry, join *[]byte) (raw
 		return o.f.data[e.Position-o.pos : e.End()-o.pos : e.End()-o.pos], o.f, false, nil
 	}
 	first, last := uint32(e.Position/ChunkSize), uint32((e.End()-1)/ChunkSize)
+	f, err = b.ahead.chunk(ctx, first)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	f.refs.Add(1)
+	at := int(e.Position - int64(first)*ChunkSize)
 	if first == last {
-		f, err := b.ahead.chunk(ctx, first)
+		return f.data[at : at+e.Size : at+e.Size], f, f.kept, nil
+	}
+	defer f.release()
+	if last == first+1 {
+		g, err := b.ahead.chunk(ctx, last)
 		if err != nil {
 			return nil, nil, false, err
 		}
-		f.refs.Add(1)
-		at := e.Position - int64(first)*ChunkSize
-		return f.data[at : at+int64(e.Size) : at+int64(e.Size)], f, f.kept, nil
+		if f.precedes(g) { // three of four borders: no byte is copied
+			g.refs.Add(1)
+			at += f.at
+			return g.block.buf[at : at+e.Size : at+e.Size], g, false, nil
+		}
 	}
 	if cap(*join) < e.Size {
 		*join = make([]byte, 0, e.Size)
 	}
-	out := (*join)[:0]
-	for n := first; n <= last; n++ {
+	out, kept := append((*join)[:0], f.data[at:]...), f.kept
+	for n := first + 1; n <= last; n++ {
 		f, err := b.ahead.chunk(ctx, n)
 		if err != nil {
 			return nil, nil, false, err

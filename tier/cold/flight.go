@@ -19,6 +19,7 @@ type flight struct {
 	done  chan struct{}
 	data  []byte
 	block *block // nil: data are nobody else's
+	at    int    // of data in the block
 	err   error
 	kept  bool        // data are from the disk, where they may have gone bad
 	bad   atomic.Bool // its bytes do not verify: not for the disk
@@ -34,6 +35,12 @@ func newFlight(holders int32) *flight {
 
 // landed is done from the beginning.
 var landed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// precedes says that g's data come right behind f's in one block: a slice of the
+// block may span both. The caller holds both.
+func (f *flight) precedes(g *flight) bool {
+	return f.block != nil && f.block == g.block && f.at+len(f.data) == g.at
+}
 
 // release takes one holder away; it must not look at data any more.
 func (f *flight) release() {
@@ -158,7 +165,7 @@ func (c *Cache) download(s source, first uint32, flights []*flight) {
 			f.release()
 			continue
 		}
-		f.block, f.data = mem, mem.buf[at:at+s.length(n):at+s.length(n)]
+		f.block, f.at, f.data = mem, at, mem.buf[at:at+s.length(n):at+s.length(n)]
 		at += s.length(n)
 		c.metrics.misses.Inc()
 		close(f.done)

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -105,6 +106,42 @@ func TestRunOutlivesScan(t *testing.T) {
 				t.Error("a released run still shows its batches")
 			}
 		}
+	}
+}
+
+// Batches across chunks that one request brought are not copied: in the runs of a
+// scan from the store, every batch lies right behind the one before it, but for
+// one break at most where the next request's data begin.
+func TestBordersAreNotCopied(t *testing.T) {
+	st := newStore()
+	seg, data := archived(t, st, 0, repeat(160, 100_000)...)
+	c := open(t, vfs.NewMem(), st, func(c *Config) { c.MaxBytes = 1 })
+	r, err := c.Open(context.Background(), seg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := r.Batches(0)
+	defer b.Close()
+	breaks := 0
+	for {
+		run, err := b.Run(context.Background(), 64<<20)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, run, r.Index(), data)
+		for i, raw := range run.Batches[1:] {
+			if before := run.Batches[i]; unsafe.Pointer(unsafe.SliceData(raw)) != unsafe.Add(unsafe.Pointer(unsafe.SliceData(before)), len(before)) {
+				breaks++
+			}
+		}
+		run.Release()
+	}
+	// Before and behind a batch that two requests brought; the first call is the index's.
+	if most := 2 * (len(st.gets()) - 2); breaks > most {
+		t.Errorf("%d batches do not lie behind the one before, want at most %d: %v", breaks, most, st.gets())
 	}
 }
 
