@@ -90,6 +90,9 @@ func Open(ctx context.Context, o Options) (_ *Node, err error) {
 	if n.id, err = datadir.Open(n.opts.FS, n.opts.Dir, n.opts.NodeID, n.opts.Rand); err != nil {
 		return nil, err
 	}
+	if err := datadir.MustBeWhole(n.opts.FS, n.opts.Dir, n.id); err != nil {
+		return nil, err
+	}
 	n.disk = newDisk(n.opts.FS, n.opts.Dir, n.opts.DiskReserve)
 	n.opts.OnProgress("opening the metadata")
 	if err := n.openMeta(ctx); err != nil {
@@ -102,6 +105,9 @@ func Open(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := n.openStorage(ctx); err != nil {
 		return nil, err
 	}
+	if err := n.begin(ctx); err != nil {
+		return nil, err
+	}
 	if n.unregistered, err = n.registerMetrics(); err != nil {
 		return nil, err
 	}
@@ -110,9 +116,6 @@ func Open(ctx context.Context, o Options) (_ *Node, err error) {
 }
 
 func (n *Node) openMeta(ctx context.Context) error {
-	if err := n.mustHaveMetadata(); err != nil {
-		return err
-	}
 	var err error
 	n.meta, err = raftmeta.Open(ctx, raftmeta.Options{
 		Dir: n.path("raft"), NodeID: n.opts.NodeID, BindAddr: n.opts.RaftAddr,
@@ -122,20 +125,28 @@ func (n *Node) openMeta(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if _, known := n.meta.State().Node(n.opts.NodeID); n.id.Begun && !known {
+		return datadir.Lost(n.opts.Dir, "the metadata in "+n.path("raft")+" does not know this node: it is new, or another cluster's")
+	}
 	_, err = n.meta.RegisterIncarnation(ctx, n.id.Incarnation, map[string]string{"http": n.opts.HTTPAddr, "raft": n.meta.Addr()})
 	return err
 }
 
-// mustHaveMetadata refuses a directory that has records but lost its metadata:
-// beginning with empty metadata would make a second cluster of it, to which
-// the records are garbage (B159).
-func (n *Node) mustHaveMetadata() error {
-	if names, err := n.opts.FS.List(n.path("raft")); err == nil && len(names) > 0 {
+// begin says, before the first request is served, that the directory is whole:
+// the checkpoint names this incarnation in the local state, the log has its
+// first file, the metadata knows the node.
+func (n *Node) begin(ctx context.Context) error {
+	if n.id.Begun {
 		return nil
 	}
-	if _, err := n.opts.FS.Stat(n.path("wal")); err == nil {
-		return errcode.New(errcode.Corrupt, "data directory %s has records but no metadata in %s: put that folder back, or restore the node from the archive into another directory", n.opts.Dir, n.path("raft"))
+	if err := n.engine.Checkpoint(ctx); err != nil {
+		return err
 	}
+	id, err := datadir.Begin(n.opts.FS, n.opts.Dir, n.id)
+	if err != nil {
+		return err
+	}
+	n.id = id
 	return nil
 }
 

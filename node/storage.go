@@ -7,6 +7,7 @@ import (
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/node/datadir"
 	"github.com/tidemark-mq/tidemark/node/frame"
 	"github.com/tidemark-mq/tidemark/node/partition"
 	"github.com/tidemark-mq/tidemark/node/queue"
@@ -49,6 +50,9 @@ func (n *Node) openStorage(ctx context.Context) error {
 	marks, err := n.db.Marks()
 	if err != nil {
 		return err
+	}
+	if marks.Incarnation == 0 && n.id.Begun {
+		return datadir.Lost(n.opts.Dir, "the local state in "+n.path("state")+" is new")
 	}
 	if marks.Incarnation != 0 && marks.Incarnation != uint64(n.id.Incarnation) {
 		return errcode.New(errcode.Corrupt, "local state in %s is of incarnation %016x, the directory's identity says %s: do not mix data directories; restore the node from the archive", n.path("state"), marks.Incarnation, n.id.Incarnation)

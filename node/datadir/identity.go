@@ -27,6 +27,9 @@ type Identity struct {
 	Version     int                  `json:"version"`
 	NodeID      string               `json:"node_id"`
 	Incarnation raftmeta.Incarnation `json:"incarnation"` // of this directory's content; random
+	// Begun: it has metadata, local state and a log, so from now on a missing
+	// one was lost. See Begin.
+	Begun bool `json:"begun,omitempty"`
 }
 
 // New returns an identity with a fresh incarnation. random nil means
@@ -41,7 +44,7 @@ func New(nodeID string, random io.Reader) (Identity, error) {
 			return Identity{}, errcode.Wrap(errcode.Internal, err, "read random bytes")
 		}
 		if inc := binary.BigEndian.Uint64(b[:]); inc != 0 {
-			return Identity{identityFormat, identityVersion, nodeID, raftmeta.Incarnation(inc)}, nil
+			return Identity{Format: identityFormat, Version: identityVersion, NodeID: nodeID, Incarnation: raftmeta.Incarnation(inc)}, nil
 		}
 	}
 }

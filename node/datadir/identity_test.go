@@ -259,7 +259,7 @@ func TestGoldenVersion1(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, err := parse("identity", want)
-	if err != nil || id != (Identity{identityFormat, 1, "node-1", 0x0123456789abcdef}) {
+	if err != nil || id != (Identity{Format: identityFormat, Version: 1, NodeID: "node-1", Incarnation: 0x0123456789abcdef}) {
 		t.Fatalf("%+v %v", id, err)
 	}
 	fs := memory(t)

@@ -57,6 +57,7 @@ func (v *inventory) rebuild(ctx context.Context, kept string) (_ *journal, err e
 	if b.id, err = datadir.New(v.id.NodeID, v.o.Rand); err != nil {
 		return nil, err
 	}
+	b.id.Begun = true // it is used as a whole or not at all
 	if err := datadir.Write(fs, b.work, b.id); err != nil {
 		return nil, err
 	}

@@ -239,6 +239,7 @@ func (r *run) build(ctx context.Context) (err error) {
 	if r.id, err = datadir.New(r.o.NodeID, r.o.Rand); err != nil {
 		return err
 	}
+	r.id.Begun = true // it is used as a whole or not at all
 	if err := datadir.Write(fs, r.work, r.id); err != nil {
 		return err
 	}
