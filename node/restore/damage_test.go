@@ -102,7 +102,7 @@ func TestDamageBeforeTheClaim(t *testing.T) {
 		says []string
 	}{
 		{manifest.ClusterKey(1), nil}, {newer, []string{older}}, {w.state, nil}, {w.entry, nil}, {manifest.WALOpenKey(nodeID, firstI), nil},
-		{w.last, nil},
+		{w.last, nil}, {w.middle, nil},
 	} {
 		good := w.get(c.key)
 		damaged := [][]byte{good[:len(good)/2], {}, good[:len(good)-2]}
@@ -179,13 +179,14 @@ func TestVersionsOfALaterBuild(t *testing.T) {
 		w.untouched(func() { w.refused(errcode.UnsupportedVersion, "99") })
 		w.replace(key, good)
 	}
-	// Shipped WAL is read after the claim.
-	good := w.get(w.last)
-	bad := bytes.Clone(good)
-	bad[7] = 9
-	w.replace(w.last, bad)
-	w.refused(errcode.UnsupportedVersion, w.last, "format 9")
-	w.replace(w.last, good)
+	for _, key := range []string{w.last, w.middle} {
+		good := w.get(key)
+		bad := bytes.Clone(good)
+		bad[7] = 9
+		w.replace(key, bad)
+		w.untouched(func() { w.refused(errcode.UnsupportedVersion, key, "format 9") })
+		w.replace(key, good)
+	}
 	w.restore()
 }
 
@@ -221,34 +222,60 @@ func TestHoleInShippedWAL(t *testing.T) {
 	w.restore()
 }
 
-// Damage in shipped WAL before its newest object shows after the claim: the key is named, no directory is
-// left, nothing is overwritten, and the restore works once the object is back.
-func TestDamageAfterTheClaim(t *testing.T) {
+// Damage inside shipped WAL, in whichever object, is found by a dry run and
+// before the claim: the key is named, and neither the bucket nor the disk is
+// changed. Records that are there and miss the ones in front of them are damage
+// too. Once the object is back the restore works (I4, I8, I10).
+func TestDamageInShippedWALBeforeTheClaim(t *testing.T) {
 	w := newFull(t)
 	good := w.get(w.middle)
 	flipped := bytes.Clone(good)
 	flipped[len(flipped)-3] ^= 1
 	for _, bad := range [][]byte{good[:len(good)-1], {}, flipped, w.get(w.first)} {
 		w.replace(w.middle, bad)
-		before := w.content()
-		w.refused(errcode.Corrupt, w.middle)
-		after := w.content()
-		for k, v := range before {
-			if after[k] != v {
-				t.Fatalf("%s was changed", k)
+		w.untouched(func() {
+			w.refused(errcode.Corrupt, w.middle)
+			if _, err := restore.Look(context.Background(), w.options()); !errcode.Is(err, errcode.Corrupt) || !strings.Contains(err.Error(), w.middle) {
+				t.Fatalf("a dry run says: %v", err)
 			}
-		}
+		})
 		w.replace(w.middle, good)
 	}
 	fails := w.fault.Add(fault.Rule{Ops: []string{fault.Get}, Key: w.middle, Do: fault.Fail})
-	w.refused(errcode.Transient, w.middle)
+	w.untouched(func() { w.refused(errcode.Transient, w.middle) })
 	fails.Remove()
+	reads := w.fault.Add(fault.Rule{Ops: []string{fault.Get}, Key: "*.wal.zst", Do: fault.Pass})
 	dir, report := w.restore()
 	if report.TailRecords != 4 {
 		t.Fatalf("%+v", report)
 	}
 	if got := w.records(dir, 0, 100); !slices.Equal(got, values(firstI, 1, 100, 104)) {
 		t.Fatalf("%q", got)
+	}
+	if reads.Hits() != 3 {
+		t.Fatalf("three objects of shipped log were read %d times", reads.Hits())
+	}
+}
+
+// What breaks between the check and the replay, so behind the claim, leaves
+// nothing behind and overwrites nothing, and the restore is run again (B224).
+func TestDamageAfterTheClaim(t *testing.T) {
+	w := newFull(t)
+	fails := w.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: "t/*/m/*", Do: fault.Fail})
+	before := w.content()
+	w.refused(errcode.Transient)
+	fails.Remove()
+	after := w.content()
+	for k, v := range before {
+		if after[k] != v {
+			t.Fatalf("%s was changed", k)
+		}
+	}
+	if _, claimed := after[manifest.ClusterKey(2)]; !claimed {
+		t.Fatal("it failed before the claim")
+	}
+	if _, report := w.restore(); report.TailRecords != 4 {
+		t.Fatalf("%+v", report)
 	}
 }
 

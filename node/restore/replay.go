@@ -29,7 +29,7 @@ const maxEarly = 256 << 20
 // replay puts shipped WAL on top of the chains.
 type replay struct {
 	store  objstore.Store
-	engine *partition.Engine
+	shelf  *shelf
 	queue  *queue.Engine
 	parts  map[broker.PartitionID]*restored
 	report *Report
@@ -39,11 +39,12 @@ type replay struct {
 
 // restored is one partition on its way back.
 type restored struct {
-	*partition.Partition
-	fences     []manifest.Fence // generations and where they begin: see learn
-	next       int64            // where the next record is expected
-	generation uint32           // highest one seen anywhere
-	early      map[int64]earlyBatch
+	*partition.Partition // nil: nothing is written, see rehearse
+	id                   broker.PartitionID
+	fences               []manifest.Fence // generations and where they begin: see learn
+	next                 int64            // where the next record is expected
+	generation           uint32           // highest one seen anywhere
+	early                map[int64]earlyBatch
 
 	groupGeneration uint32 // whose groups the queue has
 	groupLSN        uint64 // of the present incarnation, up to which they are complete
@@ -66,6 +67,21 @@ type earlyBatch struct {
 	data       []byte
 }
 
+// all replays every incarnation's log, in the order in which they wrote.
+func (r *replay) all(ctx context.Context, s *survey, progress func(done int64)) error {
+	done := int64(0)
+	for _, i := range s.incarnations {
+		err := r.incarnation(ctx, i, func(n int64) {
+			done += n
+			progress(done)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return r.finish()
+}
+
 // incarnation replays one writer's log from its newest state on. The survey has
 // seen that its objects follow each other.
 func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(bytes int64)) error {
@@ -85,7 +101,7 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 	seen := overlap{}
 	for k := i.toReplay(); k < len(i.wal); k++ {
 		key := i.wal[k]
-		object, err := readWAL(ctx, r.store, i, key)
+		object, err := readWAL(ctx, r.store, r.shelf, i, key)
 		if err == nil {
 			err = object.Each(func(f wal.Frame) error {
 				switch {
@@ -132,10 +148,10 @@ func (i *incarnation) elsewhere(k int, next uint64) bool {
 }
 
 // readWAL reads one shipped WAL object of i.
-func readWAL(ctx context.Context, store objstore.Store, i *incarnation, key manifest.Key) (*archive.WAL, error) {
-	stored, _, err := objstore.ReadAll(ctx, store, key.String(), maxWALStored)
+func readWAL(ctx context.Context, store objstore.Store, shelf *shelf, i *incarnation, key manifest.Key) (*archive.WAL, error) {
+	stored, err := shelf.read(ctx, store, key.String())
 	if err != nil {
-		return nil, errcode.Wrap(errcode.ArchiveUnavailable, err, "read")
+		return nil, errcode.Wrap(errcode.ArchiveUnavailable, listed(err), "read")
 	}
 	object, err := archive.DecodeWAL(stored)
 	if err == nil && (object.First != key.First || object.Next != key.End || object.Incarnation != i.id) {
@@ -259,7 +275,7 @@ func (r *replay) batch(p *restored, generation uint32, appendMS, base int64, dat
 			r.early -= int64(len(e.data)) // as a part of a larger batch
 		}
 		if r.early += int64(len(data)); r.early > maxEarly {
-			return errcode.New(errcode.Corrupt, "partition %s: records at offset %d and above are there, those from %d on are not", p.ID, base, p.next)
+			return errcode.New(errcode.Corrupt, "partition %s: records at offset %d and above are there, those from %d on are not", p.id, base, p.next)
 		}
 		p.early[base] = earlyBatch{generation, appendMS, append([]byte(nil), data...)}
 		return nil
@@ -309,8 +325,10 @@ func (r *replay) add(p *restored, appendMS int64, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := p.ImportBatch(appendMS, data); err != nil {
-		return err
+	if p.Partition != nil {
+		if err := p.ImportBatch(appendMS, data); err != nil {
+			return err
+		}
 	}
 	p.next = h.NextOffset()
 	r.report.TailRecords += int64(h.Records)
@@ -358,9 +376,9 @@ func (r *replay) setGroups(p *restored, generation uint32, lsn uint64, groups []
 		}
 		states = append(states, s)
 	}
-	r.queue.Detach(p.ID)
+	r.queue.Detach(p.id)
 	p.groupGeneration, p.groupLSN = generation, lsn
-	return r.queue.Attach(p.ID, queue.PartitionConfig{Generation: generation, Replay: true}, states)
+	return r.queue.Attach(p.id, queue.PartitionConfig{Generation: generation, Replay: true}, states)
 }
 
 func (r *replay) group(lsn uint64, g frame.Group) error {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	iofs "io/fs"
-	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -46,6 +45,9 @@ func lookAll(ctx context.Context, o *Options) (s *survey, err error) {
 			return err
 		}
 		if err := s.loadChains(ctx, o); err != nil {
+			return err
+		}
+		if err := s.rehearse(ctx, o); err != nil {
 			return err
 		}
 		return s.countNewest(ctx, o.Store)
@@ -182,6 +184,8 @@ func (r *run) claim(ctx context.Context, before *survey) error {
 		return err
 	}
 	s.perInterval = before.perInterval
+	s.shelf = before.shelf // objects never change, so what was read need not be read again
+	s.shelf.keep = false
 	r.survey = s
 	r.report.Plan = s.plan(r.o)
 	r.report.Generation, r.report.NewGeneration = before.claim.Generation, claim.Generation
@@ -331,11 +335,8 @@ func (r *run) openEngine() error {
 			return err
 		}
 		a, _ := r.survey.meta.Assignment(id)
-		r.parts[id] = &restored{
-			Partition: p, next: c.End(), early: map[int64]earlyBatch{},
-			generation: max(a.Generation, c.Generation()), fences: slices.Clone(c.Fences()),
-		}
-		r.parts[id].learn(manifest.Fence{Generation: a.Generation, PreviousEnd: a.PreviousEnd, Start: a.Start})
+		r.parts[id] = r.survey.restored(id)
+		r.parts[id].Partition = p
 		if err := r.queue.Attach(id, queue.PartitionConfig{Generation: a.Generation, Replay: true}, nil); err != nil {
 			return err
 		}
@@ -351,18 +352,8 @@ func gapsOf(c *manifest.Chain) (out [][2]int64) {
 }
 
 func (r *run) replay(ctx context.Context) error {
-	rp := &replay{store: r.o.Store, engine: r.engine, queue: r.queue, parts: r.parts, report: r.report}
-	done := int64(0)
-	for _, i := range r.survey.incarnations {
-		err := rp.incarnation(ctx, i, func(n int64) {
-			done += n
-			r.o.Progress("shipped WAL", done, r.report.WALBytes)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return rp.finish()
+	rp := &replay{store: r.o.Store, shelf: r.survey.shelf, queue: r.queue, parts: r.parts, report: r.report}
+	return rp.all(ctx, r.survey, func(done int64) { r.o.Progress("shipped WAL", done, r.report.WALBytes) })
 }
 
 // fenceChains begins a generation in every chain, and in the metadata with the

@@ -34,6 +34,7 @@ type survey struct {
 	perInterval  int64          // records in the newest WAL objects of all nodes
 	chains       map[broker.PartitionID]*manifest.Chain
 	deleted      map[broker.TopicID]bool // topics of the export with a tombstone
+	shelf        *shelf                  // shipped WAL that was read
 }
 
 // incarnation is one writer of shipped WAL.
@@ -94,7 +95,7 @@ func (i *incarnation) missing(from, to uint64, where string) error {
 // look reads the archive's claims, newest export, lists and state objects, and
 // refuses logs with holes.
 func look(ctx context.Context, o *Options) (*survey, error) {
-	s := &survey{}
+	s := &survey{shelf: newShelf()}
 	if err := s.findClaim(ctx, o.Store); err != nil {
 		return nil, err
 	}
@@ -370,7 +371,7 @@ func (s *survey) countNewest(ctx context.Context, store objstore.Store) error {
 	}
 	for _, i := range last {
 		key := i.wal[len(i.wal)-1]
-		object, err := readWAL(ctx, store, i, key)
+		object, err := readWAL(ctx, store, s.shelf, i, key)
 		if err == nil {
 			err = object.Each(func(f wal.Frame) error {
 				n, err := records(f)
