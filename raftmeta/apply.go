@@ -155,8 +155,10 @@ func (c *deleteTopic) apply(s *State, index uint64) (any, bool, error) {
 		return nil, false, errcode.New(errcode.NotFound, "topic %s does not exist", c.ID)
 	}
 	d := Deleted{ID: c.ID, Name: e.topic.Name, DeletedMs: c.DeletedMs, Seq: s.nextDeletedSeq(), ChangedIndex: index}
+	if err := s.addDeleted(d); err != nil {
+		return nil, false, err
+	}
 	s.remove(e)
-	s.addDeleted(d)
 	return d, true, nil
 }
 

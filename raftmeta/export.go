@@ -160,7 +160,9 @@ func (doc *exportDoc) state() (*State, error) {
 		if _, twice := s.Deleted(d.ID); twice {
 			return nil, errcode.New(errcode.InvalidArgument, "deleted topic %s stands there twice", d.ID)
 		}
-		s.addDeleted(d)
+		if err := s.addDeleted(d); err != nil {
+			return nil, err
+		}
 	}
 	for _, t := range doc.Topics {
 		_, gone := s.Deleted(t.ID)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/btree"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
 // State is the metadata at one raft index. A State that was handed out never
@@ -203,14 +204,32 @@ func (s *State) remove(e *topicEntry) {
 	s.assignments -= len(e.assignments)
 }
 
-// addDeleted appends a confirmation and forgets the oldest over the bound.
-func (s *State) addDeleted(d Deleted) {
+// addDeleted appends a confirmation and, over the bound, forgets the oldest of
+// those whose topics are gone from the archive: nobody asks for them any more.
+// It refuses, and changes nothing, when no topic is: a deletion that is
+// forgotten before leaves its objects in the bucket for ever, and the records
+// that nodes have of it in their logs.
+func (s *State) addDeleted(d Deleted) error {
+	if s.deletedSeq.Len() >= MaxDeleted {
+		old, ok := s.oldestPurged()
+		if !ok {
+			return errcode.New(errcode.TooMany, "the cluster has %d deleted topics whose objects are still in the archive; no more are kept: wait until some are collected (tidemark archive gc), then delete the topic again", s.deletedSeq.Len())
+		}
+		s.deletedSeq.Delete(deletedAt{old.Seq, old.ID})
+		s.deleted.Delete(old)
+	}
 	s.deleted.ReplaceOrInsert(d)
 	s.deletedSeq.ReplaceOrInsert(deletedAt{d.Seq, d.ID})
-	for s.deletedSeq.Len() > MaxDeleted {
-		oldest, _ := s.deletedSeq.DeleteMin()
-		s.deleted.Delete(Deleted{ID: oldest.id})
-	}
+	return nil
+}
+
+func (s *State) oldestPurged() (out Deleted, ok bool) {
+	s.deletedSeq.Ascend(func(at deletedAt) bool {
+		out, ok = s.Deleted(at.id)
+		ok = ok && out.Purged
+		return !ok
+	})
+	return out, ok
 }
 
 func (s *State) nextDeletedSeq() uint64 {

@@ -18,7 +18,7 @@ const (
 	MaxAssignments  = 262144 // partitions of all topics together
 	MaxNodes        = 1024
 	MaxFenced       = 65536
-	MaxDeleted      = 65536 // confirmations of deletions; the oldest is forgotten first
+	MaxDeleted      = 65536 // confirmations of deletions; the oldest that is purged is forgotten first, and no other
 	MaxSettings     = 1024
 	MaxSettingBytes = 4 << 10
 	maxAddresses    = 8
