@@ -72,7 +72,7 @@ func (c *chains) loadLocked(ctx context.Context, s *chainSlot, id broker.Partiti
 	if s.chain != nil {
 		return s.chain, nil
 	}
-	chain, err := manifest.Load(ctx, objstore.For(c.store, objstore.CauseChain), id, c.hint(id), manifest.WithPages(c.pages))
+	chain, err := manifest.Load(ctx, objstore.For(c.store, objstore.CauseChain), id, c.hint(id), manifest.WithPages(c.pages), manifest.WithTornEnd())
 	if err != nil {
 		return nil, unreachable(err, "load the chain of partition %s", id)
 	}

@@ -34,13 +34,14 @@ const (
 	Leftover   What = "leftover"    // an object of a deleted topic
 	UnknownKey What = "unknown key" // not part of the layout
 	VoidEntry  What = "void entry"  // written by a former owner, never read
+	TornEntry  What = "torn entry"  // the store kept a part of it; the entry after it skips it
 	NotOpened  What = "not opened"  // shipped WAL without the OPEN object
 )
 
 // Note says whether the finding is no problem.
 func (w What) Note() bool {
 	switch w {
-	case Orphan, Leftover, UnknownKey, VoidEntry, NotOpened:
+	case Orphan, Leftover, UnknownKey, VoidEntry, TornEntry, NotOpened:
 		return true
 	}
 	return false

@@ -78,6 +78,7 @@ func (v *verifier) partition(ctx context.Context, p *partition) error {
 func (v *verifier) replay(ctx context.Context, p *partition) (*manifest.Chain, bool) {
 	r := manifest.NewReplay(p.id)
 	const block = 64
+	var pending []Finding // objects that do not read, until an entry skips them
 	for at := 0; at < len(p.entries); at += block {
 		seqs := p.entries[at:min(at+block, len(p.entries))]
 		stored := make([][]byte, len(seqs))
@@ -101,12 +102,29 @@ func (v *verifier) replay(ctx context.Context, p *partition) (*manifest.Chain, b
 				v.failed(ChainBroken, key, p.id, errs[i])
 				return nil, false
 			}
+			if manifest.Torn(stored[i]) {
+				pending = append(pending, Finding{What: TornEntry, Key: key, Partition: p.id, Detail: "it does not read, and the entry after it skips it"})
+				continue
+			}
 			if _, err := r.Apply(seq, stored[i]); err != nil {
+				if len(pending) > 0 { // it rests on what does not read
+					key = pending[0].Key
+				}
 				v.failed(ChainBroken, key, p.id, err)
 				return nil, false
 			}
+			for _, f := range pending {
+				v.find(f)
+			}
+			pending = nil
 			v.count(func(s *Summary) { s.Entries++ })
 		}
+	}
+	if len(pending) > 0 {
+		f := pending[0]
+		f.What, f.Detail = ChainBroken, "the newest entry does not read: a put that the store tore, which the owner's next entry skips, or damage"
+		v.find(f)
+		return nil, false
 	}
 	return r.Chain(v.store), true
 }

@@ -27,6 +27,7 @@ func (c *Chain) append(ctx context.Context, owner Owner, p plan) error {
 		return err
 	}
 	defer c.unlock()
+	left := tears
 	for range maxCollisions {
 		s := c.state.Load()
 		ops, err := p(s)
@@ -48,6 +49,16 @@ func (c *Chain) append(ctx context.Context, owner Owner, p plan) error {
 			return errcode.New(errcode.Internal, "chain of %s: entry %d was not published, it breaks the chain's rules: %v", c.pid, e.Seq, err)
 		}
 		won, ours, err := c.create(ctx, e.Seq, obj)
+		if torn(err) { // nobody can rest on what stands there: the next entry skips it
+			if s, err = s.tear(err); err != nil {
+				return err
+			}
+			c.state.Store(s)
+			if left--; left == 0 {
+				return errcode.New(errcode.Transient, "chain of %s: the store kept only parts of %d entries: see tidemark bucket doctor", c.pid, tears)
+			}
+			continue
+		}
 		if err != nil {
 			return errcode.Wrap(errcode.Internal, err, "publish entry %d of the chain of %s", e.Seq, c.pid)
 		}
@@ -86,7 +97,7 @@ func fenced(c *Chain, owner, by Owner) error {
 
 // prepare builds the entry after s, with a checkpoint in front when one is due.
 func (c *Chain) prepare(ctx context.Context, s *state, owner Owner, ops []Op) (*Entry, error) {
-	e := &Entry{Partition: c.pid, Seq: s.seq + 1, Owner: owner, Nonce: c.opts.nonce(), TimeMS: c.opts.now().UnixMilli(),
+	e := &Entry{Partition: c.pid, Seq: s.seq + 1 + s.torn, Skips: s.torn, Owner: owner, Nonce: c.opts.nonce(), TimeMS: c.opts.now().UnixMilli(),
 		Previous: s.link, Checkpoint: s.point, Ops: ops}
 	if !s.due() {
 		return e, nil
@@ -116,11 +127,17 @@ func (c *Chain) snapshot(ctx context.Context, s *state) (*Checkpoint, error) {
 	for size := c.opts.page; len(cp.Segments) >= size; {
 		page := &Page{Partition: c.pid, Segments: cp.Segments[:size:size]}
 		ref, err := c.putPage(ctx, page)
+		// A page that the store tore stays under the name of its content: one
+		// that is a segment shorter has another.
+		for cut := 1; torn(err) && cut <= tears && cut < size; cut++ {
+			page.Segments = cp.Segments[: size-cut : size-cut]
+			ref, err = c.putPage(ctx, page)
+		}
 		if err != nil {
 			return nil, err
 		}
 		cp.Pages = append(cp.Pages, ref)
-		cp.Segments = cp.Segments[size:]
+		cp.Segments = cp.Segments[len(page.Segments):]
 	}
 	return cp, nil
 }
@@ -156,9 +173,10 @@ func (c *Chain) putPage(ctx context.Context, p *Page) (PageRef, error) {
 // entry that a store acknowledged and does not have could not be read any more.
 // ours: it is there, and nobody else's. Otherwise won is the entry that stands
 // there. An error leaves open whether ours will be found there later, unless
-// it is final.
+// it is final. Corrupt: what stands there does not read, and stays so.
 func (c *Chain) create(ctx context.Context, seq uint64, obj object) (won loaded, ours bool, err error) {
 	key := EntryKey(c.pid, seq)
+	damaged := 0
 	for n := 1; ; n++ {
 		err = c.put(ctx, key, obj.stored)
 		if final(err) {
@@ -169,12 +187,15 @@ func (c *Chain) create(ctx context.Context, seq uint64, obj object) (won loaded,
 		if rerr == nil {
 			return w, w.sum == obj.sum, nil
 		}
-		if errcode.Is(rerr, errcode.Corrupt) || errcode.Is(rerr, errcode.UnsupportedVersion) {
+		if torn(rerr) {
+			damaged++
+		}
+		if damaged == tornReads || errcode.Is(rerr, errcode.UnsupportedVersion) {
 			return loaded{}, false, rerr
 		}
 		// Absent after an ambiguous answer is not proof: the create may still
 		// arrive. Trying it again is harmless, both are the same bytes.
-		if n >= c.opts.attempts || c.opts.wait(ctx, n) != nil {
+		if n >= max(c.opts.attempts, tornReads) || c.opts.wait(ctx, n) != nil {
 			return loaded{}, false, undecided(key, err, rerr)
 		}
 	}
@@ -183,6 +204,8 @@ func (c *Chain) create(ctx context.Context, seq uint64, obj object) (won loaded,
 // undecided is the error of a put and a read that together say nothing.
 func undecided(key string, put, read error) error {
 	switch {
+	case torn(read): // at the last attempt alone; not said often enough to believe it
+		return errcode.New(errcode.Transient, "%s does not read: %w", key, read)
 	case !errcode.Is(read, errcode.NotFound):
 		return read
 	case put == nil:

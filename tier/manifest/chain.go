@@ -35,6 +35,7 @@ type options struct {
 	page     int           // segments of a page
 	parallel int           // reads at once while loading
 	pages    *Pages        // nil: the chain's own
+	tornEnd  bool          // see WithTornEnd
 }
 
 func defaults() options {

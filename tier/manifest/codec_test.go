@@ -136,7 +136,9 @@ func TestDecodeRefuses(t *testing.T) {
 		code   errcode.Code
 		text   string
 	}{
-		"newer version":        {edit(`"version":1`, `"version":2`), errcode.UnsupportedVersion, "version 2"},
+		"newer version":        {edit(`"version":1`, `"version":3`), errcode.UnsupportedVersion, "version 3"},
+		"skip in version 1":    {edit(`"ops":`, `"skips":1,"ops":`), errcode.Corrupt, "skips"},
+		"version 2, no skip":   {edit(`"version":1`, `"version":2`), errcode.Corrupt, "skips"},
 		"no version":           {edit(`"version":1,`, ``), errcode.Corrupt, "version"},
 		"unknown field":        {edit(`"seq":7`, `"seq":7,"color":"red"`), errcode.Corrupt, "color"},
 		"unknown operation":    {edit(`{"trim"`, `{"erase":{},"trim"`), errcode.Corrupt, "erase"},

@@ -6,7 +6,12 @@ import (
 )
 
 // Version is the format version of entries and pages that this build writes.
-const Version = 1
+// An entry that skips others has skipVersion: a build that does not know the
+// field has to refuse it.
+const (
+	Version     = 1
+	skipVersion = 2
+)
 
 // Bounds of one entry. A decoder refuses what is over them.
 const (
@@ -20,6 +25,8 @@ const (
 	maxPages      = 1 << 16
 	checkpointAge = 256      // entries between two checkpoints
 	checkpointGap = 64 << 10 // bytes of entries between two checkpoints
+	maxTorn       = 1024     // objects that do not read between two entries
+	tears         = 4        // of them that one append leaves behind before it fails
 )
 
 // Owner is who writes: one incarnation of a node that holds one generation of
@@ -70,6 +77,7 @@ type Entry struct {
 	TimeMS     int64  // the writer's clock, for people
 	Previous   Hash   // of the JSON of the entry before; zero for the first
 	Checkpoint uint64 // seq of the last entry with a checkpoint, this one included; 0 = none
+	Skips      uint64 // how many objects before this one are void because they do not read; see torn.go
 	Ops        []Op   // a checkpoint, where there is one, comes first
 }
 

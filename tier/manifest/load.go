@@ -33,18 +33,22 @@ func Load(ctx context.Context, store objstore.Store, pid broker.PartitionID, hin
 	for _, opt := range opts {
 		opt(&o)
 	}
-	l := loader{store: store, pid: pid, parallel: o.parallel, have: make(map[uint64]loaded)}
+	l := loader{store: store, pid: pid, parallel: o.parallel, have: make(map[uint64]loaded), torn: make(map[uint64]error)}
 	end, err := l.findEnd(ctx, hint)
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Internal, err, "find the end of the chain of %s", pid)
 	}
-	if end == 0 {
-		return newChain(store, newState(pid), o), nil
-	}
-	s, err := l.replay(ctx, end)
+	end, behind, err := l.tornEnd(ctx, end, hint, o.tornEnd)
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Internal, err, "read the chain of %s", pid)
 	}
+	s := newState(pid)
+	if end > 0 {
+		if s, err = l.replay(ctx, end); err != nil {
+			return nil, errcode.Wrap(errcode.Internal, err, "read the chain of %s", pid)
+		}
+	}
+	s.torn = behind
 	return newChain(store, s, o), nil
 }
 
@@ -58,8 +62,13 @@ func (c *Chain) Refresh(ctx context.Context) (bool, error) {
 	moved := false
 	for {
 		s := c.state.Load()
-		e, err := getEntry(ctx, c.store, c.pid, s.seq+1)
+		e, behind, err := c.getNext(ctx, s)
 		if errcode.Is(err, errcode.NotFound) {
+			if behind > s.torn {
+				n := *s
+				n.torn = behind
+				c.state.Store(&n)
+			}
 			return moved, nil
 		}
 		if err != nil {
@@ -79,13 +88,21 @@ type loader struct {
 	pid      broker.PartitionID
 	parallel int
 	have     map[uint64]loaded
+	torn     map[uint64]error // there, and does not read: why
 }
 
-// exists reads entry seq and remembers it.
+// exists reads entry seq and remembers it, or that it does not read.
 func (l *loader) exists(ctx context.Context, seq uint64) (bool, error) {
+	if _, ok := l.have[seq]; ok || l.torn[seq] != nil {
+		return true, nil
+	}
 	e, err := getEntry(ctx, l.store, l.pid, seq)
 	if errcode.Is(err, errcode.NotFound) {
 		return false, nil
+	}
+	if torn(err) {
+		l.torn[seq] = err
+		return true, nil
 	}
 	if err != nil {
 		return false, err
@@ -148,7 +165,14 @@ func (l *loader) replay(ctx context.Context, end uint64) (*state, error) {
 		return nil, err
 	}
 	s := newState(l.pid)
+	skipped := l.skips(from, end)
 	for seq := from; seq <= end; seq++ {
+		if skipped[seq] {
+			continue
+		}
+		if err := l.torn[seq]; err != nil {
+			return nil, err
+		}
 		e := l.have[seq]
 		var err error
 		if seq == from && from == l.have[end].entry.Checkpoint {
@@ -169,17 +193,22 @@ func (l *loader) replay(ctx context.Context, end uint64) (*state, error) {
 // fetch reads the entries in [from, end] that probing has not read yet.
 func (l *loader) fetch(ctx context.Context, from, end uint64) error {
 	out := make([]loaded, end-from+1)
+	damaged := make([]error, len(out))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(l.parallel)
 	for i := range out {
 		seq := from + uint64(i)
-		if _, ok := l.have[seq]; ok {
+		if _, ok := l.have[seq]; ok || l.torn[seq] != nil {
 			continue
 		}
 		g.Go(func() error {
 			e, err := getEntry(ctx, l.store, l.pid, seq)
 			if errcode.Is(err, errcode.NotFound) {
 				return errcode.New(errcode.Corrupt, "entry %s is missing and later ones exist", EntryKey(l.pid, seq))
+			}
+			if torn(err) {
+				damaged[i] = err
+				return nil
 			}
 			out[i] = e
 			return err
@@ -191,6 +220,9 @@ func (l *loader) fetch(ctx context.Context, from, end uint64) error {
 	for i, e := range out {
 		if e.entry != nil {
 			l.have[from+uint64(i)] = e
+		}
+		if damaged[i] != nil {
+			l.torn[from+uint64(i)] = damaged[i]
 		}
 	}
 	return nil

@@ -11,6 +11,13 @@ import (
 // came before it.
 type Replay struct{ s *state }
 
+// Torn reports whether stored reads as no entry at all. The entry after it may
+// skip it, and is applied on what came before.
+func Torn(stored []byte) bool {
+	_, _, err := DecodeEntry(stored)
+	return torn(err)
+}
+
 // NewReplay returns the replay of an empty chain.
 func NewReplay(pid broker.PartitionID) *Replay { return &Replay{newState(pid)} }
 

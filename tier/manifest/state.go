@@ -28,6 +28,7 @@ type state struct {
 	gaps       []Gap     // ascending, those below start forgotten
 	fences     []Fence   // ascending generation
 	void       uint64    // entries that did not count, since this state's load
+	torn       uint64    // objects after seq that do not read
 }
 
 func newState(pid broker.PartitionID) *state { return &state{pid: pid} }
@@ -35,14 +36,21 @@ func newState(pid broker.PartitionID) *state { return &state{pid: pid} }
 // apply returns the state after e, whose JSON has size bytes and the hash sum.
 // An error is of code Corrupt: the entry contradicts the chain.
 func (s *state) apply(e *Entry, sum Hash, size int) (*state, error) {
-	if e.Partition != s.pid || e.Seq != s.seq+1 {
+	place, former := s.skipped(e)
+	if e.Partition == s.pid && former {
+		n := *s
+		n.seq, n.link, n.torn = e.Seq, sum, 0
+		n.age, n.weight, n.void = s.age+1, s.weight+size, s.void+1
+		return &n, nil
+	}
+	if e.Partition != s.pid || !place {
 		return nil, errcode.New(errcode.Corrupt, "chain of %s: entry says it is %d of %s, want %d", s.pid, e.Seq, e.Partition, s.seq+1)
 	}
 	if e.Previous != s.link {
 		return nil, errcode.New(errcode.Corrupt, "chain of %s: entry %d links to %s, the entry before is %s", s.pid, e.Seq, e.Previous, s.link)
 	}
 	n := *s
-	n.seq, n.link = e.Seq, sum
+	n.seq, n.link, n.torn = e.Seq, sum, 0
 	n.age, n.weight = s.age+1, s.weight+size
 	if !s.counts(e) {
 		n.void++
@@ -253,7 +261,7 @@ func (s *state) checkpoint(e *Entry, c *Checkpoint) error {
 // without what came before it.
 func restore(pid broker.PartitionID, e *Entry, sum Hash, size int) (*state, error) {
 	c := e.Ops[0].Checkpoint
-	s := &state{pid: pid, seq: e.Seq - 1, link: e.Previous,
+	s := &state{pid: pid, seq: e.Seq - 1 - e.Skips, link: e.Previous,
 		start: c.Start, end: c.End, totals: c.Totals, pages: c.Pages, segs: c.Segments, gaps: c.Gaps, fences: c.Fences}
 	if n := len(c.Fences); n > 0 {
 		f := c.Fences[n-1]

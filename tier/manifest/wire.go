@@ -25,6 +25,7 @@ type entryJSON struct {
 	TimeMS            int64          `json:"time_ms"`
 	Previous          Hash           `json:"previous"`
 	Checkpoint        uint64         `json:"checkpoint"`
+	Skips             uint64         `json:"skips,omitempty"`
 	Ops               []opJSON       `json:"ops"`
 }
 
@@ -75,8 +76,8 @@ func unmarshal(raw []byte, what string, v any) error {
 	if err := json.Unmarshal(raw, &head); err != nil || head.Version == nil {
 		return errcode.New(errcode.Corrupt, "%s is not a JSON object with a version", what)
 	}
-	if *head.Version != Version {
-		return errcode.New(errcode.UnsupportedVersion, "%s has format version %d, this build reads %d: use a newer build", what, *head.Version, Version)
+	if _, entry := v.(*entryJSON); *head.Version != Version && !(entry && *head.Version == skipVersion) {
+		return errcode.New(errcode.UnsupportedVersion, "%s has format version %d, this build reads up to %d: use a newer build", what, *head.Version, skipVersion)
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	// A field that this build does not know could change the meaning of the
@@ -96,7 +97,10 @@ func (e *Entry) wire() entryJSON {
 		Version: Version, Topic: e.Partition.Topic, Partition: e.Partition.Partition, Seq: e.Seq,
 		ClusterGeneration: e.Owner.ClusterGeneration, Generation: e.Owner.Generation,
 		Incarnation: hex64(e.Owner.Incarnation), Node: e.Owner.Node, Nonce: hex64(e.Nonce),
-		TimeMS: e.TimeMS, Previous: e.Previous, Checkpoint: e.Checkpoint, Ops: make([]opJSON, len(e.Ops)),
+		TimeMS: e.TimeMS, Previous: e.Previous, Checkpoint: e.Checkpoint, Skips: e.Skips, Ops: make([]opJSON, len(e.Ops)),
+	}
+	if e.Skips > 0 {
+		w.Version = skipVersion
 	}
 	for i, op := range e.Ops {
 		w.Ops[i] = op.wire()
@@ -154,13 +158,16 @@ func (w *entryJSON) entry() (*Entry, error) {
 	e := &Entry{
 		Partition: broker.PartitionID{Topic: w.Topic, Partition: w.Partition}, Seq: w.Seq,
 		Owner: Owner{w.ClusterGeneration, w.Generation, uint64(w.Incarnation), w.Node},
-		Nonce: uint64(w.Nonce), TimeMS: w.TimeMS, Previous: w.Previous, Checkpoint: w.Checkpoint,
+		Nonce: uint64(w.Nonce), TimeMS: w.TimeMS, Previous: w.Previous, Checkpoint: w.Checkpoint, Skips: w.Skips,
 	}
 	if err := e.Owner.validate(); err != nil {
 		return nil, errcode.New(errcode.Corrupt, "entry %d: %s", w.Seq, err.Error())
 	}
 	if w.Seq == 0 || len(w.Ops) == 0 || len(w.Ops) > MaxOps {
 		return nil, errcode.New(errcode.Corrupt, "entry %d has %d operations, want 1 to %d", w.Seq, len(w.Ops), MaxOps)
+	}
+	if (w.Version == skipVersion) != (w.Skips > 0) || w.Skips > maxTorn || w.Skips >= w.Seq {
+		return nil, errcode.New(errcode.Corrupt, "entry %d of version %d skips %d objects, at most %d are skipped", w.Seq, w.Version, w.Skips, maxTorn)
 	}
 	e.Ops = make([]Op, len(w.Ops))
 	for i := range w.Ops {

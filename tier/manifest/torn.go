@@ -1,0 +1,104 @@
+package manifest
+
+import (
+	"context"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+)
+
+// A store may keep a part of what it was given and say that all is well. Such
+// an object stands under the key of an entry and reads as none. It cannot be
+// put again, since nothing is overwritten, and it is not deleted: a delete
+// whose answer is lost may take effect later, on the entry that stands there by
+// then.
+//
+// So it is passed. Whoever appends next writes the entry after it, linked to
+// the last one that reads, and says in it how many objects it skips; from then
+// on they are void, whatever they hold. Nobody rests on what is skipped: no
+// operation counts before its entry was read back whole by the one who put it,
+// and nobody else can have read it. An entry that this node had read whole
+// before and that does not read any more is damage, not a torn put, and is
+// refused: Load knows by its hint.
+//
+// Of two who disagree about an object, the one of the higher generation is
+// right: the skip of a lower one is void.
+
+// WithTornEnd has Load accept objects behind the last entry that do not read,
+// when the hint says that none of them was ever read: by the owner, whose
+// appends pass them, and by readers, to whom the chain ends before them. Without
+// it they are Corrupt: whoever does not know what was read before cannot tell
+// a torn put from an entry that rotted, and others may rest on that.
+func WithTornEnd() Option { return func(o *options) { o.tornEnd = true } }
+
+// torn reports whether err says that an object is there and does not read.
+func torn(err error) bool { return errcode.Is(err, errcode.Corrupt) }
+
+// tornReads is how often an object is read, twice each time, before it is
+// called torn: bytes may be damaged on their way, and then differ next time.
+const tornReads = 3
+
+// tear returns the state whose next entry skips one more object.
+func (s *state) tear(err error) (*state, error) {
+	n := *s
+	if n.torn++; n.torn > maxTorn {
+		return nil, errcode.Wrap(errcode.Corrupt, err, "%d objects behind entry %d of the chain of %s do not read, no more are skipped: the store keeps only parts of what it takes, see tidemark bucket doctor", n.torn, s.seq, s.pid)
+	}
+	return &n, nil
+}
+
+// skipped says what e, which skips objects, means for s. place: e is the next
+// entry. void: it is of a former owner who could not read what s has.
+func (s *state) skipped(e *Entry) (place, void bool) {
+	if e.Seq == s.seq+1+e.Skips {
+		return true, false
+	}
+	return false, e.Skips > 0 && e.Seq == s.seq+1 && e.Owner.compare(s.writer) < 0
+}
+
+// getNext reads the entry that follows s, over objects that do not read, and
+// returns how many of those end the chain when there is none.
+func (c *Chain) getNext(ctx context.Context, s *state) (e loaded, end uint64, err error) {
+	for end = 0; ; end++ {
+		e, err = getEntry(ctx, c.store, c.pid, s.seq+1+end)
+		if !torn(err) || !c.opts.tornEnd || end == maxTorn {
+			return e, end, err
+		}
+	}
+}
+
+// tornEnd returns the last entry at or below end that reads, and how many
+// objects behind it do not.
+func (l *loader) tornEnd(ctx context.Context, end, hint uint64, accept bool) (last, n uint64, err error) {
+	for last = end; last > 0; last, n = last-1, n+1 {
+		if _, err := l.exists(ctx, last); err != nil {
+			return 0, 0, err
+		}
+		why := l.torn[last]
+		switch {
+		case why == nil:
+			return last, n, nil
+		case last <= hint:
+			return 0, 0, errcode.Wrap(errcode.Corrupt, why, "entry %d was read whole before", last)
+		case !accept:
+			return 0, 0, errcode.Wrap(errcode.Corrupt, why, "the newest entry, %d, does not read: a put that the store tore, which the owner passes, or damage", last)
+		case n == maxTorn:
+			return 0, 0, errcode.Wrap(errcode.Corrupt, why, "more than %d objects at the end of the chain do not read", maxTorn)
+		}
+	}
+	return 0, n, nil
+}
+
+// skips marks what the entries in [from, end] skip. An object that reads here
+// and outranks the one who skipped it stands.
+func (l *loader) skips(from, end uint64) map[uint64]bool {
+	out := map[uint64]bool{}
+	for seq := from; seq <= end; seq++ {
+		e, ok := l.have[seq]
+		for k := uint64(1); ok && k <= e.entry.Skips && k < seq; k++ {
+			if w, reads := l.have[seq-k]; !reads || w.entry.Owner.compare(e.entry.Owner) <= 0 {
+				out[seq-k] = true
+			}
+		}
+	}
+	return out
+}
