@@ -28,7 +28,9 @@
 // is created before the first of them, for whoever restores an older export. WAL
 // goes only below what every state object in the bucket needs. An incarnation's
 // objects go only when a confirmed export calls it retired, and a restore passes
-// such an incarnation over, however much of it is left.
+// such an incarnation over, however much of it is left. One of this cluster
+// generation, which a repair of the log leaves unfenced, gets its FENCE from here
+// once the confirmed metadata forbids it; then it is an old one like the others.
 //
 // The newest two state objects and exports always stay, FENCE and tombstones stay
 // for ever. A crash at any point resumes: what is to go is found again in the

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/node/ship"
 	"github.com/tidemark-mq/tidemark/raftmeta"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
@@ -118,10 +120,15 @@ func (c *Collector) step(ctx context.Context, i *incarnation, budget *int) (more
 	}
 	if i.retired.IsZero() {
 		switch {
-		case !i.fenced:
-			return false, name + "is not fenced: it may be alive", nil
 		case !i.open:
 			return false, name + "has no OPEN object, so nobody can tell whose it was", nil
+		case !i.fenced && !c.forbidden(c.opts.Metadata.State(), i):
+			return false, name + "is not fenced: it may be alive", nil
+		case !i.fenced:
+			if err := c.fenceOff(ctx, i); err != nil {
+				return false, "", err
+			}
+			return false, name + "was fenced, its window lasts", nil
 		case now.Sub(i.at) < c.opts.Window:
 			return false, name + "is inside the window", nil
 		}
@@ -140,6 +147,45 @@ func (c *Collector) step(ctx context.Context, i *incarnation, budget *int) (more
 	}
 	more, err = c.removeIncarnation(ctx, i, budget)
 	return more, name + "is being deleted", err
+}
+
+// forbidden says whether the metadata forbids the incarnation for ever: a repair
+// of the log gave its directory another one, in the same cluster generation.
+func (c *Collector) forbidden(st *raftmeta.State, i *incarnation) bool {
+	f, ok := st.Fenced(raftmeta.Incarnation(i.inc))
+	return ok && f.Node == i.node && i.inc != c.opts.Incarnation
+}
+
+// fenceOff gives an incarnation that the confirmed metadata forbids its FENCE: a
+// copy of its directory that runs somewhere ships nothing more that counts. What
+// it had shipped by then is listed behind the fence, and the window begins anew.
+func (c *Collector) fenceOff(ctx context.Context, i *incarnation) error {
+	st, err := c.confirm(ctx)
+	if err != nil {
+		return err
+	}
+	if !c.forbidden(st, i) {
+		return errcode.New(errcode.Conflict, "incarnation %016x of node %s was to be fenced and the metadata does not forbid it: it stays", i.inc, i.node)
+	}
+	key := manifest.WALFenceKey(i.node, i.inc)
+	fence := archive.Fence{ClusterGeneration: c.opts.ClusterGeneration, TimeMS: c.opts.Now().UnixMilli()}
+	if err := ship.Create(ctx, c.opts.Store, key, fence.Encode()); err != nil && !errcode.Is(err, errcode.Exists) {
+		return errcode.Wrap(errcode.ArchiveUnavailable, err, "create %s", key)
+	}
+	found := &listing{}
+	for _, prefix := range []string{manifest.StatePrefix(i.node, i.inc), manifest.WALPrefix(i.node, i.inc)} {
+		if err := c.listAll(ctx, prefix, found.add); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i.objects, i.bytes, i.state, i.proof = 0, 0, 0, nil
+	for _, k := range found.keys {
+		c.noteOldLocked(k, c.opts.Now())
+	}
+	i.fenced, i.at = true, c.opts.Now()
+	return nil
 }
 
 // retire says in the metadata that no restore needs the incarnation any more.

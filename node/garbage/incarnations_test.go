@@ -178,6 +178,61 @@ func TestOldIncarnation(t *testing.T) {
 	}
 }
 
+// What a repair of the log leaves: an incarnation of the same cluster generation,
+// which nobody fenced in the bucket. While the metadata does not forbid it, it
+// stays. Then it gets its FENCE, what a copy of its directory shipped until then
+// is counted in, and it goes when all of that is covered (I7, I10, B132).
+func TestOldIncarnationOfTheSameGeneration(t *testing.T) {
+	w, o := heir(t)
+	if err := w.mem.Delete(t.Context(), []string{manifest.WALFenceKey("n0", oldInc), manifest.WALOpenKey("n0", oldInc)}); err != nil {
+		t.Fatal(err)
+	}
+	w.put(manifest.WALOpenKey("n0", oldInc), archive.Open{Node: "n0", Incarnation: oldInc, ClusterGeneration: 2, FirstLSN: 1}.Encode())
+	id := w.topic("t")
+	all := []string{o.records(id, 0, 5)}
+	all = append(all, o.oldState(o.shipped, o.shipped+1, id))
+	w.upload(id, 1)
+	w.stateOf(1, id)
+	w.start()
+	w.untouched(w.settle, "meta/")
+	if h := w.cause(Incarnation); len(h.Holds) != 1 || !strings.Contains(h.Holds[0], "it may be alive") {
+		t.Fatalf("%+v", h)
+	}
+	if _, err := w.meta.FenceIncarnation(t.Context(), "n0", oldInc); err != nil {
+		t.Fatal(err)
+	}
+	zombie := o.records(id, 5, 20) // shipped behind the list, in front of the fence
+	w.turn()
+	w.kept("what it shipped", append(all, zombie, manifest.WALFenceKey("n0", oldInc))...)
+	w.settle()
+	w.kept("records in no segment", append(all, zombie)...)
+	if h := w.cause(Incarnation); len(h.Holds) != 1 || !strings.Contains(h.Holds[0], "up to offset 25 are in no segment yet") || h.Waiting != 3 {
+		t.Fatalf("%+v", h)
+	}
+	w.upload(id, 2)
+	w.settle()
+	w.gone(append(all, zombie, manifest.WALOpenKey("n0", oldInc))...)
+	w.kept("the fence", manifest.WALFenceKey("n0", oldInc))
+	w.kept("the living one", manifest.WALOpenKey(testNode, testInc))
+}
+
+// The living incarnation is never taken for an old one, whatever the metadata
+// says of it (I7, I10).
+func TestLivingIncarnationIsNotOld(t *testing.T) {
+	w, _ := heir(t)
+	own := &incarnation{writer: writer{testNode, testInc}}
+	if _, err := w.meta.FenceIncarnation(t.Context(), testNode, testInc); err != nil {
+		t.Fatal(err)
+	}
+	if w.c.forbidden(w.meta.State(), own) {
+		t.Fatal("the own incarnation is forbidden")
+	}
+	if err := w.c.fenceOff(t.Context(), own); err == nil || w.has(manifest.WALFenceKey(testNode, testInc)) {
+		t.Fatalf("the own incarnation was fenced: %v", err)
+	}
+	w.kept("the living one", manifest.WALOpenKey(testNode, testInc))
+}
+
 // While the proof waits for one partition nothing is listed or read for it.
 func TestOldIncarnationWaitsCheaply(t *testing.T) {
 	w, o := heir(t)

@@ -37,8 +37,10 @@ func (c *Collector) prove(ctx context.Context, i *incarnation, budget *int) (mor
 		if err != nil {
 			return false, "", err
 		}
-		if open.ClusterGeneration >= c.opts.ClusterGeneration {
-			return false, fmt.Sprintf("belongs to cluster generation %d, not to one before %d", open.ClusterGeneration, c.opts.ClusterGeneration), nil
+		// Whoever took a later cluster generation fenced those before. In the same
+		// one the metadata alone says that it is over.
+		if own := open.ClusterGeneration == c.opts.ClusterGeneration; open.ClusterGeneration > c.opts.ClusterGeneration || own && !c.forbidden(c.opts.Metadata.State(), i) {
+			return false, fmt.Sprintf("belongs to cluster generation %d, not to one before %d, and the metadata does not forbid it", open.ClusterGeneration, c.opts.ClusterGeneration), nil
 		}
 		i.proof = &proof{replayFrom: 1, needed: make(map[broker.PartitionID]struct{})}
 	}
