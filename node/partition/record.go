@@ -90,16 +90,17 @@ func (p *Partition) decodedArchived(ctx context.Context, offset int64) ([]broker
 	}
 	k := decodedKey{p.ID, base, next}
 	recs, err := p.e.decoded.get(ctx, k, func() ([]byte, error) { return p.archivedBatch(ctx, base) })
-	if err != nil {
-		return nil, err
-	}
-	if holds(recs, offset) {
+	if err == nil && holds(recs, offset) {
 		p.recent.add(k)
 		return recs, nil
 	}
+	if err != nil && !errcode.Is(err, errcode.Gone) {
+		return nil, err
+	}
 	// That there is no such record settles it for every group. The segment may
-	// have been merged into one with other batches since Bounds: a read from
-	// the offset on is what decides.
+	// have been merged into one with other batches since Bounds, and where the
+	// log was trimmed inside of the batch the archive does not give its base any
+	// more: a read from the offset on is what decides.
 	b, err := p.archivedBatch(ctx, offset)
 	if err != nil {
 		return nil, err
