@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"slices"
+	"sync"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -220,17 +221,39 @@ func DecodeWAL(b []byte) (*WAL, error) {
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Corrupt, err, "shipped WAL")
 	}
-	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
+	z, err := decoder()
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Internal, err, "zstd")
 	}
-	defer z.Close()
+	w.Groups = make([]byte, 0, declared(rest))
 	for len(rest) > 0 {
 		if rest, err = w.block(rest, z); err != nil {
 			return nil, errcode.Wrap(errcode.Corrupt, err, "shipped WAL, block behind %d bytes of groups", len(w.Groups))
 		}
 	}
 	return w, nil
+}
+
+// decoder is one for all objects: it keeps nothing between two blocks.
+var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
+})
+
+// declared adds up how long the blocks in b say that they are, so that groups
+// are not moved each time they grow. It believes no more than what text, which
+// nearly all of an object is, could become.
+func declared(b []byte) int {
+	most := min(64*len(b), maxWALObject)
+	for n := 0; ; {
+		if len(b) < blockHeader {
+			return min(n, most)
+		}
+		raw, stored := binary.BigEndian.Uint32(b[1:]), binary.BigEndian.Uint32(b[5:])
+		if n += int(raw); n >= most || uint64(stored) > uint64(len(b)-blockHeader) {
+			return min(n, most)
+		}
+		b = b[blockHeader+int(stored):]
+	}
 }
 
 // maxRanges bounds the ranges that a header may declare: one per partition that

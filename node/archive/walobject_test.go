@@ -310,20 +310,24 @@ func BenchmarkEncodeWAL(b *testing.B) {
 
 // Decoding and verifying, as a restore does it.
 func BenchmarkDecodeWAL(b *testing.B) {
-	l := newLog(b)
-	for i := range int64(60) {
-		l.put(commit(wal.KindCommit, part{pid(0), batch(b, segment.CodecNone, i*250, 250, 1000, false)}))
-	}
-	object, err := EncodeWAL(l.run())
-	if err != nil {
-		b.Fatal(err)
-	}
-	w, _ := DecodeWAL(object)
-	b.SetBytes(int64(len(w.Groups)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := read(object); err != nil {
-			b.Fatal(err)
-		}
+	for _, codec := range []segment.Codec{segment.CodecNone, segment.CodecZstd} {
+		b.Run(codec.String(), func(b *testing.B) {
+			l := newLog(b)
+			for i := range int64(60) {
+				l.put(commit(wal.KindCommit, part{pid(0), batch(b, codec, i*250, 250, 1000, false)}))
+			}
+			object, err := EncodeWAL(l.run())
+			if err != nil {
+				b.Fatal(err)
+			}
+			w, _ := DecodeWAL(object)
+			b.SetBytes(int64(len(w.Groups)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := read(object); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
