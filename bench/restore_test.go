@@ -1,0 +1,143 @@
+package bench
+
+import (
+	"context"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/node"
+	"github.com/tidemark-mq/tidemark/node/archive"
+	"github.com/tidemark-mq/tidemark/node/restore"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+)
+
+const (
+	restoreRounds  = 5
+	restoreRecords = 512 << 10 // of 1 KiB: 512 MiB of log, about a quarter of that in the bucket
+	shippedMost    = 256 << 20 // of one object
+)
+
+// BenchmarkRestoreWAL restores a cluster whose records stand in shipped log
+// alone, against fetching and decompressing the same objects one after the
+// other, in turns. Time counts between the first and the last object, so what a
+// restore does before and after does not matter. It reports restored/fetched
+// and restored/got (no decompression), by their medians.
+func BenchmarkRestoreWAL(b *testing.B) {
+	st := s3Store(b)
+	shipOnly(b, st)
+	keys := shipped(b, st)
+	var fetched, got, rates series
+	for b.Loop() {
+		for round := range restoreRounds {
+			plain := time.Now()
+			var bytes int64
+			for _, key := range keys[1:] {
+				bytes += int64(len(fetch(b, st, key)))
+			}
+			g := float64(bytes) / time.Since(plain).Seconds()
+			plain = time.Now()
+			var raw int64
+			for _, key := range keys[1:] {
+				w, err := archive.DecodeWAL(fetch(b, st, key))
+				if err != nil {
+					b.Fatal(err)
+				}
+				raw += int64(len(w.Groups))
+			}
+			f := float64(bytes) / time.Since(plain).Seconds()
+			var first, last time.Time
+			_, err := restore.Run(b.Context(), restore.Options{
+				Store: st, Dir: filepath.Join(b.TempDir(), strconv.Itoa(round)), NodeID: "node-1", RaftAddr: "127.0.0.1:0", TakeOver: true, Force: true,
+				Progress: func(stage string, _, _ int64) {
+					if stage != "shipped WAL" {
+						return
+					}
+					if last = time.Now(); first.IsZero() {
+						first = last
+					}
+				},
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			r := float64(bytes) / last.Sub(first).Seconds()
+			fetched.add(r / f)
+			got.add(r / g)
+			rates.add(float64(raw) / 1e6 / last.Sub(first).Seconds())
+		}
+	}
+	fetched.report(b, "restored/fetched", true)
+	got.report(b, "restored/got", true)
+	rates.report(b, "log-MB/s", false)
+}
+
+// shipOnly fills the bucket with the log of a node that seals nothing.
+func shipOnly(b *testing.B, st objstore.Store) {
+	b.Helper()
+	n, err := node.Open(b.Context(), node.Options{
+		Dir: filepath.Join(b.TempDir(), "data"), NodeID: "node-1", RaftAddr: "127.0.0.1:0", Archive: st,
+		SegmentBytes: 1 << 30, SealAge: time.Hour, StateInterval: time.Hour, WALInterval: time.Second, DiskReserve: 1,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	six := uint32(6)
+	if _, err := n.CreateTopic(b.Context(), broker.TopicSpec{Name: "log", Partitions: &six}); err != nil {
+		b.Fatal(err)
+	}
+	src := newTexts(7)
+	recs := make([]broker.NewRecord, batchRecords)
+	for done := 0; done < restoreRecords; done += len(recs) {
+		if done%(16*len(recs)) == 0 {
+			src.batch(b)
+		}
+		for i := range recs {
+			recs[i] = broker.NewRecord{Partition: int32(done / len(recs) % 6), Value: src.value[i][:]}
+		}
+		ack := broker.AckAccepted
+		if done+len(recs) >= restoreRecords {
+			ack = broker.AckArchived
+		}
+		if _, err := n.Produce(b.Context(), broker.ProduceRequest{Topic: "log", Records: recs, Ack: ack, Wait: time.Minute}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := n.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// shipped returns the keys of the shipped log, in order.
+func shipped(b *testing.B, st objstore.Store) (keys []string) {
+	b.Helper()
+	for after := ""; ; {
+		page, err := st.List(b.Context(), "wal/node-1/", after, 0)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, o := range page.Objects {
+			if filepath.Ext(o.Key) == ".zst" {
+				keys = append(keys, o.Key)
+			}
+			after = o.Key
+		}
+		if len(page.Objects) == 0 || !page.More {
+			break
+		}
+	}
+	if len(keys) < 3 {
+		b.Fatalf("%d objects", len(keys))
+	}
+	return keys
+}
+
+func fetch(b *testing.B, st objstore.Store, key string) []byte {
+	data, _, err := objstore.ReadAll(context.Background(), st, key, shippedMost)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return data
+}
