@@ -133,6 +133,31 @@ func TestB08BrokenBatches(t *testing.T) {
 	}
 }
 
+// B111: no client says when a record was produced, in whatever unit: a time as a
+// parameter or as a field of a message is refused and nothing is stored, one as a
+// header or inside a payload means nothing. Age and lookups by time go by the
+// broker's clock alone.
+func TestB111TimesOfClientsCountForNothing(t *testing.T) {
+	s := start(t)
+	for _, ms := range []string{"1700000000", "1700000000000", "1700000000000000"} {
+		for _, name := range []string{"timestamp", "timestamp_ms"} {
+			s.want(s.do("POST", "/v1/topics/orders/produce?partition=0&"+name+"="+ms, "x", "X-Tidemark-Client: t"), 400, "invalid_argument")
+			s.want(s.ndjson(name+"="+ms, "1\n"), 400, "invalid_argument")
+			s.want(s.jsonBatch(`{"messages":[{"payload":1,"`+name+`":`+ms+`}]}`), 400, "invalid_argument")
+		}
+	}
+	if s.f.produces != 0 {
+		t.Fatalf("%d produces", s.f.produces)
+	}
+	s.want(s.do("POST", "/v1/topics/orders/produce?partition=0", "x", "X-Tidemark-Client: t", "Tidemark-Timestamp-Ms: 1"), 202, "")
+	s.want(s.ndjson("", `{"timestamp_ms":1}`+"\n"), 202, "")
+	for i, r := range s.f.stored("orders", 0) {
+		if want := int64(1_700_000_000_000 + i); r.Timestamp != want || len(r.Headers) != 0 {
+			t.Errorf("record %d has time %d, want the broker's %d; headers %v", i, r.Timestamp, want, r.Headers)
+		}
+	}
+}
+
 // B09: a thousand bad bodies are counted and leave the log alone.
 func TestB09BadInputIsCountedNotLogged(t *testing.T) {
 	s := start(t)

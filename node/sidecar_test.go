@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"path/filepath"
@@ -23,11 +24,24 @@ import (
 // a refusal that names file and position, see packages segment and wal. What can
 // be short is the local state, and what can be left over stands below.
 
+// gone stands for the length of a file that is not there.
+const gone = -1
+
 // cutShort returns a copy of the disk on which one file has only its first n
-// bytes.
+// bytes, or is gone.
 func cutShort(t *testing.T, disk *vfs.MemFS, path string, n int64) *vfs.MemFS {
 	t.Helper()
 	out := disk.CrashClone(everything())
+	if n == gone {
+		dir, err := out.OpenDir(filepath.Dir(path))
+		if err = errors.Join(err, out.Remove(path)); err == nil {
+			err = errors.Join(dir.Sync(), dir.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
 	f, err := out.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -47,9 +61,9 @@ func cutShort(t *testing.T, disk *vfs.MemFS, path string, n int64) *vfs.MemFS {
 	return out
 }
 
-// Each file of the local state is cut to nothing, to a half, to all but a byte:
-// the start refuses and says why, or it serves every record. An empty checkpoint
-// is never taken for an empty partition (B39, B40, B49).
+// Each file of the local state is cut to nothing, to a half, to all but a byte,
+// or gone: the start refuses and says why, or it serves every record. An empty
+// checkpoint is never taken for an empty partition (B39, B40, B49, B52).
 func TestShortLocalState(t *testing.T) {
 	l := newLife(t)
 	l.run()
@@ -71,8 +85,8 @@ func TestShortLocalState(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, n := range []int64{0, st.Size() / 2, st.Size() - 1} {
-			if n < 0 || n == st.Size() {
+		for _, n := range []int64{gone, 0, st.Size() / 2, st.Size() - 1} {
+			if n < gone || n == st.Size() {
 				continue
 			}
 			l.mem = cutShort(t, disk, path, n)
@@ -143,19 +157,29 @@ func TestLeftOvers(t *testing.T) {
 }
 
 // A node whose data is most of its disk starts with the default limits: what is
-// there counts as taken, the reserve is of what is free. Below the reserve it
-// starts too, serves what it has, and refuses records alone (B57).
+// there counts as taken, the reserve is of what is free. With 30 % free it takes
+// records as ever. Below the reserve it starts too, serves what it has, and
+// refuses records alone (B57).
 func TestStartOnANearlyFullDisk(t *testing.T) {
 	l := newLife(t)
 	l.put(100)
 	l.close()
-	for _, free := range []uint64{30 << 30, 1 << 20} { // of a terabyte, of which 5 % are 51 GiB
+	for _, c := range []struct {
+		free  uint64 // of a terabyte, of which 5 % are 51 GiB
+		takes bool
+	}{{300 << 30, true}, {30 << 30, false}, {1 << 20, false}} {
 		l.o.DiskReserve = 0
-		l.free = func() (uint64, bool) { return free, true }
+		l.free = func() (uint64, bool) { return c.free, true }
 		l.open()
-		l.check("below the reserve")
-		if err := l.tryProduce("t", numbered(1, 1)...); !errcode.Is(err, errcode.Storage) {
-			t.Fatalf("produce below the reserve: %v", err)
+		l.check(fmt.Sprintf("with %d bytes free", c.free))
+		if c.takes {
+			before := len(l.values)
+			l.put(10)
+			if len(l.values) != before+10 {
+				t.Fatalf("%d of 10 records were taken", len(l.values)-before)
+			}
+		} else if err := l.tryProduce("t", numbered(1, 1)...); !errcode.Is(err, errcode.Storage) {
+			t.Fatalf("produce with %d bytes free: %v", c.free, err)
 		}
 		l.close()
 	}

@@ -161,7 +161,8 @@ func TestGap(t *testing.T) {
 }
 
 // Delayed and leased records that pile up stop fresh ones at the bound, and
-// returned ones go on (I12).
+// returned ones go on: memory for delayed records is bounded, however many there
+// are and however long they hide (I12, B98).
 func TestMaxTracked(t *testing.T) {
 	r := newRig(t, Options{MaxTracked: 50})
 	r.attach(0, upTo(1000))

@@ -191,6 +191,27 @@ func TestB76OnlyTheHoleAtTheCap(t *testing.T) {
 	}
 }
 
+// How often a record was delivered is not kept in memory alone: the count goes on
+// where it was after a restart, from the journal and from a snapshot (B78). A limit
+// of deliveries does not exist here; consumers compare the count themselves.
+func TestB78DeliveryCountSurvives(t *testing.T) {
+	for _, snapshot := range []bool{true, false} {
+		r := newRig(t, Options{})
+		r.attach(0, upTo(1))
+		for attempt := uint32(1); attempt <= 3; attempt++ {
+			d := r.one(0)
+			if d.Attempt != attempt {
+				t.Fatalf("attempt %d, want %d", d.Attempt, attempt)
+			}
+			r.nack(d, 0)
+		}
+		r.restart(snapshot, upTo(1))
+		if d := r.one(0); d.Attempt != 4 {
+			t.Errorf("snapshot %v: attempt %d after a restart, want 4", snapshot, d.Attempt)
+		}
+	}
+}
+
 // A late ack is refused and does not touch who holds the record now (B80).
 func TestB80LateAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

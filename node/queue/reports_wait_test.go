@@ -125,6 +125,28 @@ func TestB88DelaySurvivesRestart(t *testing.T) {
 	}
 }
 
+// A record that hides longer than the log keeps it goes with the log: it is not
+// delivered when it is due, holds nothing back and counts as nothing that waits;
+// the ones behind it are served (B96).
+func TestB96TrimPassesDelayed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Options{})
+		r.attach(0, upTo(3))
+		ds := r.take(2)
+		r.nack(ds[0], 2*time.Hour)
+		r.ack(ds[1])
+		time.Sleep(time.Hour)
+		r.e.Trim(part(0), 1)
+		if d := r.describe(); d.Delayed != 0 || d.Committed != 2 || d.Lag != 1 {
+			t.Errorf("%+v", d)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		r.ack(r.one(2))
+		r.nothing()
+	})
+}
+
 // A thousand records due in the same 10 ms all reach one slow consumer (B91),
 // and so does one that nobody waited for when it was due (B93).
 func TestB91ManyDueTogether(t *testing.T) {

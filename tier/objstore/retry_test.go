@@ -95,7 +95,8 @@ func TestRetriedCodes(t *testing.T) {
 }
 
 // Proves that a create-only put whose answer was lost succeeds when its own bytes
-// are there, and only then; also when the reading is troubled at first.
+// are there, and only then; also when the reading is troubled at first: the
+// precondition makes it safe to try again. B189.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine := bytes.Repeat([]byte("mine"), 100_000)

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
@@ -172,6 +174,62 @@ func TestMissingFile(t *testing.T) {
 	u.Resume(pid)
 	if got := n.wait(t, 2); got[1] != "archived 1/0-10" {
 		t.Fatalf("events %q", got)
+	}
+}
+
+// What is done before a put fails once: opening the file, or loading the chain.
+// The segment is tried again, what stands behind it follows in order, and the
+// failure counts once (B200).
+func TestFailedPreparation(t *testing.T) {
+	for _, what := range []string{"open", "chain"} {
+		t.Run(what, func(t *testing.T) {
+			mem, s := vfs.NewMem(), newStore()
+			failed := false
+			fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if what != "open" || failed || op.Kind != errorfs.OpOpen {
+					return nil
+				}
+				failed = true
+				return syscall.EMFILE
+			}))
+			n := newNode(s)
+			if what == "chain" {
+				s.setHook(func(op, key string) (bool, error) {
+					if failed {
+						return true, nil
+					}
+					failed = true
+					return false, errcode.New(errcode.Transient, "no answer")
+				})
+			}
+			reg := prometheus.NewPedanticRegistry()
+			u := start(t, fs, n, func(c *Config) { c.Registry = reg })
+			enqueue(t, u, pid, seal(t, mem, pid, 0, 10, 10), seal(t, mem, pid, 10, 10, 10), seal(t, mem, pid, 20, 10, 10))
+			if got := n.wait(t, 3); !slices.Equal(got, []string{"archived 1/0-10", "archived 1/10-20", "archived 1/20-30"}) {
+				t.Fatalf("events %q", got)
+			}
+			if !failed {
+				t.Fatal("nothing failed")
+			}
+			families, err := reg.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			failures := 0.0
+			for _, f := range families {
+				if f.GetName() == "tidemark_archive_upload_failures_total" {
+					for _, m := range f.GetMetric() {
+						failures += m.GetCounter().GetValue()
+					}
+				}
+			}
+			if failures != 1 {
+				t.Errorf("%v failures counted, want 1", failures)
+			}
+			if st, ok := u.Status(pid); ok && (st.Err != nil || st.Queued != 0) {
+				t.Errorf("status %+v", st)
+			}
+		})
 	}
 }
 

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
@@ -52,6 +55,31 @@ func TestSinglePutLimit(t *testing.T) {
 	}
 	if err := put(open(t, newFake(t, p.answer).options()), "k", make([]byte, 10), objstore.PutOptions{}); !errcode.Is(err, errcode.InvalidArgument) {
 		t.Errorf("too large: %v", err)
+	}
+}
+
+// Proves that many small puts at a time take memory for their bytes and not for
+// some buffer's default size each, server and client together. B186.
+func TestSmallPutsStaySmall(t *testing.T) {
+	const puts, size, most = 50, 64 << 10, 64 << 20
+	p := newParts()
+	s := open(t, newFake(t, p.answer).options())
+	data := bytes.Repeat([]byte("0123456789abcdef"), size/16)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var g errgroup.Group
+	for i := range puts {
+		g.Go(func() error { return put(s, fmt.Sprint("small-", i), data, objstore.PutOptions{CreateOnly: true}) })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > most {
+		t.Errorf("%d puts of %d bytes allocated %d bytes, want at most %d", puts, size, got, most)
+	}
+	if len(p.objects) != puts {
+		t.Errorf("%d objects, want %d", len(p.objects), puts)
 	}
 }
 
