@@ -25,8 +25,11 @@ func newLateness(work func() uint64) *lateness {
 	return l
 }
 
-// read returns the 99th percentile of the waits since the last call, or 0 when
-// there was no work meanwhile that could have been late.
+// noWork is how late work is that there is not.
+const noWork time.Duration = -1
+
+// read returns the 99th percentile of the waits since the last call, or noWork
+// when there was no work meanwhile that could have been late.
 func (l *lateness) read() time.Duration {
 	metrics.Read(l.sample[:])
 	if l.sample[0].Value.Kind() != metrics.KindFloat64Histogram {
@@ -39,7 +42,7 @@ func (l *lateness) read() time.Duration {
 		l.done = done
 		return late
 	}
-	return 0
+	return noWork
 }
 
 // latePart is the quantile of what a histogram has beyond the counts before.

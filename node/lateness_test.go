@@ -30,12 +30,12 @@ func TestLatePart(t *testing.T) {
 	}
 }
 
-// Without work that could be late nothing is late, and the runtime has the
+// Without work that could be late there is nothing to yield to, and the runtime has the
 // histogram that this stands on.
 func TestLateness(t *testing.T) {
 	work := uint64(0)
 	l := newLateness(func() uint64 { return work })
-	if l.read() != 0 {
+	if l.read() != noWork {
 		t.Error("late without work")
 	}
 	if l.sample[0].Value.Kind() != metrics.KindFloat64Histogram || len(l.before) == 0 {
@@ -51,7 +51,7 @@ func TestLateness(t *testing.T) {
 	if got := l.read(); got < want/2 {
 		t.Errorf("%s late with work, want about %s", got, want)
 	}
-	if got := l.read(); got != 0 {
+	if got := l.read(); got != noWork {
 		t.Errorf("%s late without further work", got)
 	}
 }

@@ -30,8 +30,8 @@ type Config struct {
 	Concurrency int           // requests in flight, 0 = 16
 	Timeout     time.Duration // of one request, 0 = 30 s
 
-	// Latency returns how late work gets to run, as seen since the call before;
-	// readers yield to that. One call at a time, at most ten a second, none while
+	// Latency returns how late work gets to run, as seen since the call before,
+	// below zero when there was none; readers yield to that. One call at a time, at most ten a second, none while
 	// nobody reads. nil: there is nothing to yield to.
 	Latency func() time.Duration
 }

@@ -51,7 +51,9 @@
 // Cold work is never urgent beside an append that somebody waits for. When
 // Config.Latency says that work runs late, by more than a millisecond, the rate at
 // which all readers together get chunks is halved; it grows again by a step each
-// tenth of a second. It never falls below 8 MiB a second.
+// tenth of a second. It never falls below 8 MiB a second. Readers that begin beside
+// other work have 64 MiB a second, doubled each tenth of a second until work is
+// late. Without other work there is no limit.
 //
 // # Ownership and goroutines
 //

@@ -17,13 +17,20 @@ const (
 	leastRate = 8 << 20
 	// fullRate stands for no limit: more than a processor can verify.
 	fullRate = 8 << 30
+	// startRate is what readers begin with beside other work. It is doubled with
+	// each look until work is late for the first time, so that the beginning of a
+	// scan is not a tenth of a second in which it takes all there is.
+	startRate = 64 << 20
+	// restAfter without a reader makes what was learnt about more than that old.
+	restAfter = time.Second
 	// rateStep is added with each look that finds no lateness. From the least
 	// rate to what a network carries takes seconds, to no limit a minute.
 	rateStep = 16 << 20
 )
 
 // governor paces the readers of a cache by how late other work gets to run. The
-// rate is halved when it is too late and grows by steps while it is not. Readers
+// rate is halved when it is too late and grows by steps while it is not; without
+// other work there is no limit. Readers
 // pay for each chunk when they come to it; since they read ahead by a bounded
 // amount, that paces downloads, writes to disk and whatever is done with the
 // records as well.
@@ -38,6 +45,7 @@ type governor struct {
 		at     time.Time
 		looked time.Time
 		used   float64 // bytes since then
+		fast   bool    // work was not late yet since readers began
 	}
 }
 
@@ -87,7 +95,9 @@ func (g *governor) charge(now time.Time, n float64) time.Duration {
 		g.mu.credit, g.mu.at = 0, now
 		return 0
 	}
-	if !g.mu.at.IsZero() {
+	if g.mu.at.IsZero() {
+		g.mu.credit = ChunkSize // the first chunk is somebody's first byte
+	} else {
 		// What nobody used is not saved up: a burst is what hurts.
 		g.mu.credit = min(g.mu.credit+now.Sub(g.mu.at).Seconds()*g.mu.rate, ChunkSize)
 	}
@@ -105,13 +115,22 @@ func (g *governor) look(now time.Time) {
 	if since < lookEvery {
 		return
 	}
-	late := g.latency() > tooLate
+	late := g.latency()
 	switch first := g.mu.looked.IsZero(); {
-	case first: // what was before has nothing to do with these readers
-	case late:
+	case late < 0:
+		g.mu.rate, g.mu.fast = fullRate, true
+	case first || late <= tooLate && since > restAfter:
+		// What was before has nothing to do with these readers, and that nothing
+		// was late without them says little.
+		g.mu.fast = g.mu.fast || g.mu.rate > startRate
+		g.mu.rate = min(g.mu.rate, startRate)
+	case late > tooLate:
 		// The half of what was really read: to halve a rate that nobody reaches
 		// changes nothing.
 		g.mu.rate = max(leastRate, min(g.mu.rate, g.mu.used/since.Seconds())/2)
+		g.mu.fast = false
+	case g.mu.fast:
+		g.mu.rate = min(fullRate, 2*g.mu.rate)
 	default:
 		g.mu.rate = min(fullRate, g.mu.rate+rateStep*float64(since/lookEvery))
 	}

@@ -13,23 +13,27 @@ import (
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
 
-// While work runs late the rate is halved with each look, from what is really
-// read down to the least rate and no further; when it does not, the rate grows by
-// a step a look until there is no limit.
+// Without work there is no limit. Readers that begin beside work get a start rate,
+// which doubles until work is late. Then the rate is halved with each look, from
+// what is really read down to the least rate and no further; when work is not late
+// any more, the rate grows by a step a look, and while nobody reads not at all.
 func TestGovernorRate(t *testing.T) {
-	late := time.Duration(0)
+	late := time.Duration(-1)
 	g := newGovernor(func() time.Duration { return late })
 	now := time.Unix(1000, 0)
 	read := func(bytes float64) { g.charge(now, bytes); now = now.Add(lookEvery) }
 	read(100 << 20)
 	read(100 << 20)
 	if g.mu.rate != fullRate {
-		t.Fatalf("rate %.0f without lateness", g.mu.rate)
+		t.Fatalf("rate %.0f without work", g.mu.rate)
 	}
-	late = tooLate
-	read(100 << 20)
-	if g.mu.rate != fullRate {
-		t.Fatalf("rate %.0f at the bound of lateness", g.mu.rate)
+	late = tooLate // the bound is not beyond it
+	now = now.Add(2 * restAfter)
+	for want := float64(startRate); want <= fullRate; want *= 2 {
+		read(100 << 20)
+		if g.mu.rate != want {
+			t.Fatalf("rate %.0f beside work that is not late, want %.0f", g.mu.rate, want)
+		}
 	}
 	late = tooLate + 1
 	read(100 << 20) // of 1000 MiB a second
@@ -57,13 +61,32 @@ func TestGovernorRate(t *testing.T) {
 	}
 	now = now.Add(2 * time.Minute)
 	read(0)
+	if g.mu.rate != startRate {
+		t.Fatalf("rate %.0f two minutes later beside work, want %d", g.mu.rate, startRate)
+	}
+	late = tooLate + 1
+	for range 10 {
+		read(0)
+	}
+	late = 0
+	now = now.Add(2 * time.Minute)
+	read(0)
+	if g.mu.rate != leastRate {
+		t.Fatalf("rate %.0f beside work that was late, want the least", g.mu.rate)
+	}
+	read(0)
+	if g.mu.rate != leastRate+rateStep {
+		t.Fatalf("rate %.0f after one look, want a step more than the least", g.mu.rate)
+	}
+	late = -1
+	read(0)
 	if g.mu.rate != fullRate {
-		t.Fatalf("rate %.0f two minutes later", g.mu.rate)
+		t.Fatalf("rate %.0f when the work is done", g.mu.rate)
 	}
 }
 
 // Readers beside work that runs late all the time get the least rate together,
-// and get to the end; without lateness they do not wait at all; one that leaves
+// and get to the end; without work they do not wait at all; one that leaves
 // does not wait. The clock is the test's.
 func TestGovernedReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -76,7 +99,7 @@ func TestGovernedReaders(t *testing.T) {
 			total += s.Bytes
 		}
 		var mu sync.Mutex
-		late := time.Duration(0)
+		late := time.Duration(-1)
 		set := func(d time.Duration) { mu.Lock(); late = d; mu.Unlock() }
 		c := open(t, vfs.NewMem(), st, func(c *Config) {
 			c.Latency = func() time.Duration { mu.Lock(); defer mu.Unlock(); return late }
@@ -119,10 +142,16 @@ func TestGovernedReaders(t *testing.T) {
 		if err := c.governor.pay(context.Background(), ChunkSize); err != nil || time.Since(begin) > 2*time.Second*ChunkSize/leastRate {
 			t.Errorf("after one that left: %s, %v", time.Since(begin), err)
 		}
-		set(0)
+		set(-1)
 		time.Sleep(2 * time.Minute)
 		if took := all(); took != 0 {
-			t.Errorf("%s for readers two minutes later", took)
+			t.Errorf("%s for readers after the work", took)
+		}
+		// Beside work that is not late, what doubles from the start rate.
+		set(0)
+		time.Sleep(2 * time.Minute)
+		if took := all(); took < 300*time.Millisecond || took > 800*time.Millisecond {
+			t.Errorf("%s for %d bytes that begin beside work", took, total)
 		}
 	})
 }
