@@ -3,17 +3,20 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/node"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
 	"github.com/tidemark-mq/tidemark/tier/objstore/file"
 )
 
@@ -81,16 +84,29 @@ func BenchmarkBesideCold(b *testing.B) {
 // its disk, and an empty topic "hot".
 func besideNode(b *testing.B) *node.Node {
 	b.Helper()
-	ctx := context.Background()
 	dir := b.TempDir()
 	st, err := file.Open(filepath.Join(dir, "bucket"), file.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	o := node.Options{
-		Dir: filepath.Join(dir, "data"), NodeID: "node-1", RaftAddr: "127.0.0.1:0", Archive: st,
-		SegmentBytes: 16 << 20, SealAge: time.Second, SealMinBytes: 1, CacheBytes: 8 << 20, DiskReserve: 1,
+	noise := rand.NewChaCha8([32]byte{3})
+	var recs []broker.NewRecord
+	for range 64 {
+		v := make([]byte, 8<<10)
+		_, _ = noise.Read(v[:6<<10])
+		recs = append(recs, broker.NewRecord{Partition: 0, Value: v})
 	}
+	return archivedNode(b, st, node.Options{Dir: filepath.Join(dir, "data")}, recs, besideArchived)
+}
+
+// archivedNode is a node with a topic "cold" of the records again and again, bytes
+// of values in all, that are in the store and not on the node's disk any more, and
+// an empty topic "hot".
+func archivedNode(b *testing.B, st objstore.Store, o node.Options, recs []broker.NewRecord, bytes int) *node.Node {
+	b.Helper()
+	ctx := context.Background()
+	o.NodeID, o.RaftAddr, o.Archive = "node-1", "127.0.0.1:0", st
+	o.SegmentBytes, o.SealAge, o.SealMinBytes, o.CacheBytes, o.DiskReserve = 16<<20, time.Second, 1, 8<<20, 1
 	n, err := node.Open(ctx, o)
 	if err != nil {
 		b.Fatal(err)
@@ -101,41 +117,35 @@ func besideNode(b *testing.B) *node.Node {
 			b.Fatal(err)
 		}
 	}
-	noise := rand.NewChaCha8([32]byte{3})
-	var recs []broker.NewRecord
-	for range 64 {
-		v := make([]byte, 8<<10)
-		_, _ = noise.Read(v[:6<<10])
-		recs = append(recs, broker.NewRecord{Partition: 0, Value: v})
-	}
-	last := broker.AckAccepted
-	for done := 0; done < besideArchived; done += 64 * 8 << 10 {
-		if done+64*8<<10 >= besideArchived {
+	last, end := broker.AckAccepted, int64(0)
+	for left := bytes; left > 0; {
+		for _, r := range recs {
+			left -= len(r.Value)
+		}
+		if left <= 0 {
 			last = broker.AckArchived
 		}
 		if _, err := n.Produce(ctx, broker.ProduceRequest{Topic: "cold", Records: recs, Ack: last}); err != nil {
 			b.Fatal(err)
 		}
+		end += int64(len(recs))
 	}
-	segments := func(root string) []string {
-		out, err := filepath.Glob(root)
-		if err != nil {
-			b.Fatal(err)
+	// Sealed by age, all of it: then the bucket has every record in a segment.
+	deadline := time.Now().Add(time.Minute)
+	for to := int64(0); to < end; {
+		if _, to = archivedSegments(b, st); to < end && time.Now().After(deadline) {
+			b.Fatalf("of %d records those from offset %d on are in no segment in the bucket", end, to)
 		}
-		return out
-	}
-	// Sealed by age, all of it: then the bucket has every record as a segment.
-	local := filepath.Join(o.Dir, "topics", "*", "*", "*.seg")
-	bucket := filepath.Join(dir, "bucket", "t", "*", "*", "s", "*")
-	for deadline := time.Now().Add(time.Minute); len(segments(local)) == 0 || len(segments(bucket)) < len(segments(local)); <-time.After(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			b.Fatalf("%d segments on disk, %d in the bucket", len(segments(local)), len(segments(bucket)))
-		}
+		<-time.After(50 * time.Millisecond)
 	}
 	if err := n.Close(); err != nil {
 		b.Fatal(err)
 	}
-	for _, path := range segments(local) {
+	local, err := filepath.Glob(filepath.Join(o.Dir, "topics", "*", "*", "*.seg"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, path := range local {
 		if err := os.Remove(path); err != nil {
 			b.Fatal(err)
 		}
@@ -144,6 +154,28 @@ func besideNode(b *testing.B) *node.Node {
 		b.Fatal(err)
 	}
 	return n
+}
+
+// archivedSegments returns the bytes of all segments in the store, and up to which
+// offset they go.
+func archivedSegments(b *testing.B, st objstore.Store) (bytes, to int64) {
+	b.Helper()
+	page, err := st.List(context.Background(), "t/", "", 0)
+	if err != nil || page.More {
+		b.Fatalf("list the segments: more than a page is %v, %v", page.More, err)
+	}
+	for _, o := range page.Objects {
+		_, name, ok := strings.Cut(o.Key, "/s/")
+		if !ok {
+			continue // of the chain
+		}
+		var base, next int64
+		if _, err := fmt.Sscanf(name, "%d-%d-", &base, &next); err != nil {
+			b.Fatalf("segment %s: %v", o.Key, err)
+		}
+		bytes, to = bytes+o.Size, max(to, next)
+	}
+	return bytes, to
 }
 
 // replayUntil replays the topic again and again until ctx ends, and returns the

@@ -258,9 +258,14 @@ func eachGet(b *testing.B, st objstore.Store, segs []archived, bufs [][]byte, us
 	wg.Wait()
 }
 
-// coldScan reads every batch of the segments in order, runs of up to 1 MiB, as
-// one reader that goes on from segment to segment.
+// coldScan reads every batch of the segments.
 func coldScan(b *testing.B, c *cold.Cache, segs []archived) {
+	scanRuns(b, c, segs, func(*cold.Run) {})
+}
+
+// scanRuns reads every batch of the segments in order, runs of up to 1 MiB, as
+// one reader that goes on from segment to segment, and hands each run to use.
+func scanRuns(b *testing.B, c *cold.Cache, segs []archived, use func(*cold.Run)) {
 	ctx := context.Background()
 	r, err := c.Open(ctx, segs[0].seg)
 	if err != nil {
@@ -282,6 +287,7 @@ func coldScan(b *testing.B, c *cold.Cache, segs []archived) {
 				b.Fatal(err)
 			}
 			next = run.Next
+			use(run)
 			run.Release()
 		}
 		if next != a.seg.Next {
@@ -337,7 +343,11 @@ func rate(segs []archived, work func()) float64 {
 	for _, a := range segs {
 		n += a.seg.Bytes
 	}
+	return float64(n) / 1e6 / seconds(work)
+}
+
+func seconds(work func()) float64 {
 	begin := time.Now()
 	work()
-	return float64(n) / 1e6 / time.Since(begin).Seconds()
+	return time.Since(begin).Seconds()
 }
