@@ -17,6 +17,7 @@ import (
 func TestRestoreByAnotherNode(t *testing.T) {
 	store, want := archivedLog(t, 100, 20)
 	b := newBadBucket(store)
+	settled := int64(0) // of the default group, in the only partition of t
 	for _, id := range []string{"other-7", "third"} {
 		before := b.sums(t)
 		dir := filepath.Join(t.TempDir(), id)
@@ -38,6 +39,17 @@ func TestRestoreByAnotherNode(t *testing.T) {
 			t.Fatalf("%s: %d of %d records: %v", id, len(got), len(want), err)
 		}
 		same(t, got, want)
+		msgs, err := n.Consume(context.Background(), broker.ConsumeRequest{Topic: "t", Partition: -1, Max: 10})
+		if err != nil || len(msgs) != 10 || msgs[0].Offset != settled {
+			t.Fatalf("%s: the group goes on with %d records, want 10 from %d: %v %v", id, len(msgs), settled, msgs, err)
+		}
+		for _, m := range msgs {
+			errs, err := n.Settle(context.Background(), broker.SettleRequest{Topic: "t", Action: broker.SettleAck, Handles: []string{m.Handle}})
+			if err != nil || errs[0] != nil {
+				t.Fatal(err, errs)
+			}
+		}
+		settled += 10
 		createTopic(t, n, "of-"+id, 5)
 		produce(t, n, "of-"+id, broker.AckArchived, broker.NewRecord{Partition: 4, Value: []byte("x")})
 		produce(t, n, "t", broker.AckArchived, broker.NewRecord{Value: []byte("of " + id)})
