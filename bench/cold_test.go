@@ -294,7 +294,7 @@ func scanRuns(b *testing.B, c *cold.Cache, segs []archived, use func(*cold.Run))
 			b.Fatalf("the scan of a segment ended at offset %d, want %d", next, a.seg.Next)
 		}
 		if i+1 < len(segs) {
-			if scan, err = scan.Continue(ctx); err != nil {
+			if scan, err = scan.Continue(ctx, next); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -149,6 +149,28 @@ func fenceChain(ctx context.Context, chain *manifest.Chain, owner manifest.Owner
 	return nil
 }
 
+// fenced returns the chain of a partition that is assigned to this node, when it
+// is loaded and fenced in this generation already; it asks the archive nothing.
+func (c *chains) fenced(id broker.PartitionID) (*manifest.Chain, manifest.Owner, bool) {
+	a, ok := c.assignment(id)
+	if !ok || a.Owner != c.node || a.OwnerIncarnation != c.incarnation {
+		return nil, manifest.Owner{}, false
+	}
+	c.mu.Lock()
+	s := c.m[id]
+	c.mu.Unlock()
+	if s == nil {
+		return nil, manifest.Owner{}, false
+	}
+	select {
+	case s.mu <- struct{}{}:
+		defer s.unlock()
+		return s.chain, c.owner(a.Generation), s.fenced
+	default: // somebody loads it
+		return nil, manifest.Owner{}, false
+	}
+}
+
 // forget drops the chains of a deleted topic.
 func (c *chains) forget(topic broker.TopicID) {
 	c.mu.Lock()

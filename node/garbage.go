@@ -27,7 +27,9 @@ func (n *Node) openCollector() (err error) {
 			}
 			return chain, nil
 		},
-		Node: n.opts.NodeID, Incarnation: uint64(n.id.Incarnation), ClusterGeneration: n.meta.State().Cluster().Generation,
+		// The merger is opened after the collector, which runs after both.
+		InUse: func(_ broker.PartitionID, key string) bool { return n.merger != nil && n.merger.InUse(key) },
+		Node:  n.opts.NodeID, Incarnation: uint64(n.id.Incarnation), ClusterGeneration: n.meta.State().Cluster().Generation,
 		Grace: n.opts.GarbageGrace, Interval: n.opts.GarbageInterval, Window: window, OrphanInterval: n.opts.OrphanInterval,
 		Logger: n.opts.Logger, Registerer: n.opts.Registerer,
 	})

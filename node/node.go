@@ -22,6 +22,7 @@ import (
 	"github.com/tidemark-mq/tidemark/node/state"
 	"github.com/tidemark-mq/tidemark/raftmeta"
 	"github.com/tidemark-mq/tidemark/tier/cold"
+	"github.com/tidemark-mq/tidemark/tier/merge"
 	"github.com/tidemark-mq/tidemark/tier/upload"
 	"github.com/tidemark-mq/tidemark/wal"
 )
@@ -47,6 +48,7 @@ type Node struct {
 
 	collector *garbage.Collector // nil without archive
 	scrubber  *scrub.Scrubber
+	merger    *merge.Merger // nil without archive, and when it is off
 
 	refused      refused
 	totals       totals
@@ -209,6 +211,9 @@ func (n *Node) start() {
 	if n.shipper != nil {
 		n.tasks.Go(func() error { return n.shipper.Run(ctx) })
 		n.tasks.Go(func() error { return n.collector.Run(ctx) })
+	}
+	if n.merger != nil {
+		n.tasks.Go(func() error { return n.merger.Run(ctx) })
 	}
 	n.engine.Start()
 }

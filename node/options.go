@@ -44,6 +44,11 @@ type Options struct {
 	GarbageInterval time.Duration
 	PITRWindow      time.Duration
 	OrphanInterval  time.Duration
+	// MergeInterval is the time between two looks for small archived segments to
+	// merge, 0 = 5 min, negative = they are not merged. MergeMinSegments is how many
+	// adjacent ones it takes at least, 0 = 8.
+	MergeInterval    time.Duration
+	MergeMinSegments int
 	// RetentionInterval is the time between two looks at what may go.
 	RetentionInterval time.Duration
 	// ScrubInterval is the time in which everything that is stored, here and in

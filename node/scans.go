@@ -34,9 +34,10 @@ type scan struct {
 	used    time.Time
 }
 
-// onward goes on in the segment that the scan follows.
+// onward goes on in the segment that the scan follows, behind what it has passed:
+// a merged one also holds records of the segment that the scan comes from.
 func (s *scan) onward(ctx context.Context) (*cold.Batches, error) {
-	next, err := s.batches.Continue(ctx)
+	next, err := s.batches.Continue(ctx, s.key.next)
 	if err != nil {
 		return s.batches, err
 	}

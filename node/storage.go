@@ -92,6 +92,9 @@ func (n *Node) openStorage(ctx context.Context) error {
 	if err := n.openRetention(); err != nil {
 		return err
 	}
+	if err := n.openMerger(); err != nil {
+		return err
+	}
 	n.publishTopics()
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -207,8 +208,8 @@ func (s *server) nodeOptions() node.Options {
 		SegmentBytes: s.c.SegmentBytes, SealAge: s.c.SealAge, SealMinBytes: s.c.SealMinBytes, FlushBytes: s.c.FlushBytes,
 		MemoryBudget: s.c.MemoryBudget, CacheBytes: s.c.CacheBytes, DiskReserve: s.c.DiskReserve,
 		GarbageGrace: s.c.GarbageGrace, GarbageInterval: s.c.GarbageInterval, PITRWindow: s.c.PITRWindow, OrphanInterval: s.c.OrphanInterval, ScrubInterval: s.c.ScrubInterval,
-		RetentionInterval: s.c.RetentionInterval,
-		Logger:            s.log, Registerer: s.registry, OnProgress: s.setProgress,
+		MergeInterval: cmp.Or(s.c.MergeInterval, -1), MergeMinSegments: int(s.c.MergeMinSegments), RetentionInterval: s.c.RetentionInterval,
+		Logger: s.log, Registerer: s.registry, OnProgress: s.setProgress,
 	}
 }
 

@@ -39,6 +39,8 @@ type config struct {
 	ScrubInterval     time.Duration // 0 = only what is asked for
 	PITRWindow        time.Duration
 	OrphanInterval    time.Duration
+	MergeInterval     time.Duration // 0 = small segments are not merged
+	MergeMinSegments  int64
 	RetentionInterval time.Duration
 	ShutdownGrace     time.Duration
 	LogFormat         string
@@ -111,6 +113,10 @@ var settings = []setting{
 		parse: duration(func(c *config) *time.Duration { return &c.PITRWindow }, 10*time.Millisecond)},
 	{name: "orphan-interval", kind: "duration", def: "24h", usage: "time between two looks for segments in the archive that nothing names, per partition",
 		parse: duration(func(c *config) *time.Duration { return &c.OrphanInterval }, 10*time.Millisecond)},
+	{name: "merge-interval", kind: "duration", def: "5m", usage: "time between two looks for small archived segments to merge into larger ones; 0 = they are not merged",
+		parse: duration(func(c *config) *time.Duration { return &c.MergeInterval }, 0)},
+	{name: "merge-min-segments", kind: "number", def: "8", usage: "adjacent small archived segments that a merge needs at least",
+		parse: number(func(c *config) *int64 { return &c.MergeMinSegments }, 2, 256)},
 	{name: "retention-interval", kind: "duration", def: "10s", usage: "time between two looks at what may leave the disk or the archive by retention",
 		parse: duration(func(c *config) *time.Duration { return &c.RetentionInterval }, 10*time.Millisecond)},
 	{name: "scrub-interval", kind: "duration", def: "336h", usage: "time in which every stored segment, on disk and in the archive, is read again once and verified; 0 = only what is asked for",
@@ -135,6 +141,17 @@ func settingOf(name string) *setting {
 func plain(field func(*config) *string) func(*config, string) error {
 	return func(c *config, text string) error {
 		*field(c) = text
+		return nil
+	}
+}
+
+func number(field func(*config) *int64, least, most int64) func(*config, string) error {
+	return func(c *config, text string) error {
+		v, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || v < least || v > most {
+			return fmt.Errorf("%q is not a number from %d to %d", text, least, most)
+		}
+		*field(c) = v
 		return nil
 	}
 }

@@ -199,6 +199,9 @@ func (e *Engine) commit(captures []capture, captured, durable uint64) (low uint6
 	}
 	for i := range captures {
 		if c := &captures[i]; c.ok {
+			c.p.files.Lock()
+			c.p.files.saving = nil
+			c.p.files.Unlock()
 			c.p.mu.Lock()
 			c.p.mu.groupLSN = max(c.p.mu.groupLSN, c.lsn)
 			c.p.mu.Unlock()
@@ -232,6 +235,7 @@ func (e *Engine) capture(p *Partition) capture {
 	}
 	p.files.Lock()
 	c.marked, p.files.marked = p.files.marked, nil
+	p.files.saving = c.marked
 	p.files.Unlock()
 	p.mu.Lock()
 	c.entry = p.entryLocked()
@@ -265,6 +269,7 @@ func (c *capture) giveBack() {
 	if len(c.marked) > 0 {
 		p.files.Lock()
 		p.files.marked = append(c.marked, p.files.marked...)
+		p.files.saving = nil
 		p.files.Unlock()
 	}
 	p.mu.Lock()

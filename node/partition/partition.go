@@ -29,6 +29,7 @@ type Partition struct {
 		meta   state.Active
 		sealed []state.Sealed // ascending base
 		marked []state.Sealed // confirmed since the last checkpoint
+		saving []state.Sealed // in the checkpoint that is being written
 		// What the local state names of a partition whose files could not be
 		// opened; nil: they are in sealed.
 		unopened []state.Sealed

@@ -105,10 +105,11 @@ func (b *Batches) Follow(seg manifest.Segment) {
 	a.then = newAhead(a.cache, seg, seg.Key())
 }
 
-// Continue ends the scan and returns one of the segment that Follow named, from
-// its first batch on, with the read-ahead that is there. Errors as Cache.Open;
-// after one the scan is as it was. Without Follow it is InvalidArgument.
-func (b *Batches) Continue(ctx context.Context) (*Batches, error) {
+// Continue ends the scan and returns one of the batches at or above from in the
+// segment that Follow named, with the read-ahead that is there. That segment may
+// begin below from: a merge has put it in the place of this scan's own. Errors as
+// Cache.Open; after one the scan is as it was. Without Follow it is InvalidArgument.
+func (b *Batches) Continue(ctx context.Context, from int64) (*Batches, error) {
 	a := b.ahead.then
 	if a == nil {
 		return nil, errcode.New(errcode.InvalidArgument, "scan of %s: no segment was named to go on with", b.ahead.key)
@@ -119,7 +120,11 @@ func (b *Batches) Continue(ctx context.Context) (*Batches, error) {
 	}
 	a.window, b.ahead.then = b.ahead.window, nil
 	b.Close()
-	return &Batches{index: x, from: a.seg.Base, ahead: a}, nil
+	next := &Batches{index: x, from: from, next: x.Len(), ahead: a}
+	if from < a.seg.Next {
+		next.next = x.SeekOffset(from)
+	}
+	return next, nil
 }
 
 // Close gives the read-ahead back. Downloads that run go on, into the cache.

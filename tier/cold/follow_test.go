@@ -61,7 +61,7 @@ func TestFollow(t *testing.T) {
 			t.Errorf("the index behind segment %d is not asked for", i)
 		}
 		old := b
-		if b, err = b.Continue(ctx); err != nil {
+		if b, err = b.Continue(ctx, 0); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := old.Next(ctx); !errors.Is(err, io.EOF) {
@@ -99,7 +99,7 @@ func TestFollowEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := r.Batches(0)
-	if _, err := b.Continue(ctx); !errcode.Is(err, errcode.InvalidArgument) {
+	if _, err := b.Continue(ctx, 0); !errcode.Is(err, errcode.InvalidArgument) {
 		t.Errorf("continue without a segment: %v", err)
 	}
 	b.Follow(lost)
@@ -108,7 +108,7 @@ func TestFollowEnds(t *testing.T) {
 		t.Fatalf("%+v: %v", run, err)
 	}
 	run.Release()
-	if _, err := b.Continue(ctx); !errcode.Is(err, errcode.Gone) {
+	if _, err := b.Continue(ctx, 0); !errcode.Is(err, errcode.Gone) {
 		t.Errorf("continue into a lost segment: %v", err)
 	}
 	b.Close()

@@ -69,6 +69,13 @@ func (c *Chain) Segments(ctx context.Context, from, to int64) ([]Segment, error)
 	return c.segments(ctx, s, max(from, s.start), to)
 }
 
+// Unpaged returns the segments outside the pages, ascending: those that Replace
+// takes. The caller must not change them. It reads nothing.
+func (c *Chain) Unpaged() []Segment {
+	segs := c.state.Load().segs
+	return segs[:len(segs):len(segs)]
+}
+
 func (c *Chain) segments(ctx context.Context, s *state, from, to int64) ([]Segment, error) {
 	var out []Segment
 	add := func(segs []Segment) {

@@ -12,7 +12,7 @@ type Class uint8
 
 // The classes, from the least right to the most.
 const (
-	Background Class = iota // scrub, garbage, exports, and whatever says nothing
+	Background Class = iota // scrub, garbage, exports, merges, and whatever says nothing
 	Read                    // somebody waits for archived records
 	Upload                  // segments, chain entries, the WAL, fences
 	numClasses
@@ -46,6 +46,7 @@ const (
 	CauseScrub         // re-reading and repairing
 	CauseGarbage       // deleting what nothing names
 	CauseDoctor        // proving that a bucket works
+	CauseMerge         // small segments become larger ones
 	numCauses
 )
 
@@ -64,6 +65,7 @@ var causes = [numCauses]struct {
 	CauseScrub:   {"scrub", Background},
 	CauseGarbage: {"garbage", Background},
 	CauseDoctor:  {"doctor", Background},
+	CauseMerge:   {"merge", Background},
 }
 
 // String returns the cause's name in metrics.

@@ -9,6 +9,7 @@ import (
 	iofs "io/fs"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/time/rate"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -22,11 +23,19 @@ type errDamaged struct{ error }
 
 func (e errDamaged) Unwrap() error { return e.error }
 
+// sender brings sealed files into a store.
+type sender struct {
+	fs    vfs.FS
+	store objstore.Store
+	limit *rate.Limiter     // nil: none
+	taken func(bytes int64) // an object was taken by the store
+}
+
 // put brings the object of it.attempt into the store, or proves that it is
 // there already.
-func (u *Uploader) put(ctx context.Context, pid broker.PartitionID, it *item) error {
+func (u *sender) put(ctx context.Context, pid broker.PartitionID, it *item) error {
 	s := &it.sealed
-	f, err := u.cfg.FS.Open(s.Path, vfs.SequentialReadsOption)
+	f, err := u.fs.Open(s.Path, vfs.SequentialReadsOption)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return errDamaged{errcode.New(errcode.NotFound, "segment file %s is missing and offsets %d to %d are not archived: restore the file, or record a gap", s.Path, s.Info.Base, s.Info.Next)}
 	}
@@ -46,10 +55,10 @@ func (u *Uploader) put(ctx context.Context, pid broker.PartitionID, it *item) er
 		return u.readBack(ctx, key, f, it)
 	}
 	b := newBody(ctx, f, s.Path, s.Info.Bytes, s.Info.FileCRC32C, u.limit)
-	err = u.cfg.Store.Put(ctx, key, b, s.Info.Bytes, objstore.PutOptions{CreateOnly: true, SHA256: &s.Info.FileSHA256, CRC32C: &s.Info.FileCRC32C})
+	err = u.store.Put(ctx, key, b, s.Info.Bytes, objstore.PutOptions{CreateOnly: true, SHA256: &s.Info.FileSHA256, CRC32C: &s.Info.FileCRC32C})
 	switch {
 	case err == nil:
-		u.metrics.bytes.Add(float64(s.Info.Bytes))
+		u.taken(s.Info.Bytes)
 		it.sent = true
 		return u.readBack(ctx, key, f, it)
 	case errcode.Is(b.err, errcode.Corrupt):
@@ -81,14 +90,14 @@ const tailBytes = 4 << 10
 // file's. The store compared the whole with its sums as it arrived; what this
 // finds is an object that is not there, or not whole: an answer that came
 // before the bytes were kept. A local copy must not go on such an answer (I6).
-func (u *Uploader) readBack(ctx context.Context, key string, f io.ReaderAt, it *item) error {
+func (u *sender) readBack(ctx context.Context, key string, f io.ReaderAt, it *item) error {
 	size := it.sealed.Info.Bytes
 	want := make([]byte, min(size, tailBytes))
 	if _, err := f.ReadAt(want, size-int64(len(want))); err != nil {
 		return errcode.Wrap(errcode.Storage, err, "read the end of %s", it.sealed.Path)
 	}
 	got := make([]byte, len(want)+1) // one more: an object that is longer is another one
-	n, err := u.cfg.Store.GetRange(ctx, key, got, size-int64(len(want)))
+	n, err := u.store.GetRange(ctx, key, got, size-int64(len(want)))
 	switch {
 	case errcode.Is(err, errcode.NotFound):
 		it.sent = false // the same bytes go up under the same key
@@ -103,7 +112,7 @@ func (u *Uploader) readBack(ctx context.Context, key string, f io.ReaderAt, it *
 
 // doubt gives up an attempt's key once its object was read twice with another
 // content: one answer may have been damaged on its way.
-func (u *Uploader) doubt(it *item, key, format string, args ...any) error {
+func (u *sender) doubt(it *item, key, format string, args ...any) error {
 	it.doubts++
 	it.fresh = it.doubts < 2
 	return errcode.New(errcode.Transient, "object %s of an earlier attempt has other content: "+format+"; it is left alone", append([]any{key}, args...)...)
@@ -111,8 +120,8 @@ func (u *Uploader) doubt(it *item, key, format string, args ...any) error {
 
 // confirm compares the object that an earlier try of this attempt left behind
 // with what was sealed. Another content, seen twice, takes the key out of use.
-func (u *Uploader) confirm(ctx context.Context, key string, it *item) error {
-	body, info, err := u.cfg.Store.Get(ctx, key)
+func (u *sender) confirm(ctx context.Context, key string, it *item) error {
+	body, info, err := u.store.Get(ctx, key)
 	if err != nil {
 		if errcode.Is(err, errcode.NotFound) {
 			err = errcode.New(errcode.Transient, "the store says that %s exists and does not return it", key)

@@ -16,7 +16,7 @@ import (
 // Uploader uploads the sealed segments of many partitions.
 type Uploader struct {
 	cfg     Config
-	limit   *rate.Limiter
+	sender  sender
 	metrics *metrics
 	ctx     context.Context // of all work; ended by Close
 	cancel  context.CancelFunc
@@ -44,8 +44,9 @@ func New(cfg Config) (*Uploader, error) {
 		return nil, err
 	}
 	u := &Uploader{cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	u.sender = sender{fs: cfg.FS, store: cfg.Store, taken: func(bytes int64) { u.metrics.bytes.Add(float64(bytes)) }}
 	if cfg.BytesPerSecond > 0 {
-		u.limit = rate.NewLimiter(rate.Limit(cfg.BytesPerSecond), int(max(rateStep, min(cfg.BytesPerSecond, 8<<20))))
+		u.sender.limit = rate.NewLimiter(rate.Limit(cfg.BytesPerSecond), int(max(rateStep, min(cfg.BytesPerSecond, 8<<20))))
 	}
 	u.mu.parts = make(map[broker.PartitionID]*partition)
 	u.mu.later = make(map[*partition]struct{})

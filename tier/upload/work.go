@@ -24,7 +24,7 @@ func (u *Uploader) upload(ctx context.Context, p *partition, it *item) error {
 	if err := u.attempt(ctx, p.pid, it, chain.Generation()); err != nil {
 		return err
 	}
-	return u.judge(p, it, u.put(ctx, p.pid, it))
+	return u.judge(p, it, u.sender.put(ctx, p.pid, it))
 }
 
 // attempt gives the segment the key that it goes under. It keeps its key for

@@ -1,0 +1,78 @@
+package merge
+
+import (
+	"context"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/time/rate"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
+)
+
+// readBytes is how much one request reads.
+const readBytes = 4 << 20
+
+// rateStep is the most that is taken from the rate limiter at once.
+const rateStep = 64 << 10
+
+// source is the data of one input, in a local file or in the archive.
+type source struct {
+	name  string
+	r     io.ReaderAt
+	local bool
+	close func()
+}
+
+// open finds the data of an input, in a local file of the same range if allowed.
+func (m *Merger) open(ctx context.Context, x *manifest.Segment, local bool) source {
+	if local {
+		if c := m.opts.Copy(x.Partition, x.Base, x.Next); c.Path != "" {
+			// One that cannot be opened was evicted a moment ago.
+			if f, err := m.opts.FS.Open(c.Path, vfs.SequentialReadsOption); err == nil {
+				return source{c.Path, m.limited(ctx, f), true, func() { _ = f.Close() }}
+			}
+		}
+	}
+	key := x.Key()
+	return source{key, m.limited(ctx, object{ctx, m.opts.Store, key}), false, func() {}}
+}
+
+func (m *Merger) limited(ctx context.Context, r io.ReaderAt) io.ReaderAt {
+	return limited{ctx, r, m.limit}
+}
+
+// object reads ranges of an object.
+type object struct {
+	ctx   context.Context
+	store objstore.Store
+	key   string
+}
+
+// ReadAt implements io.ReaderAt.
+func (o object) ReadAt(p []byte, off int64) (int, error) {
+	n, err := o.store.GetRange(o.ctx, o.key, p, off)
+	if err == nil && n < len(p) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// limited reads no faster than the limiter says.
+type limited struct {
+	ctx   context.Context
+	r     io.ReaderAt
+	limit *rate.Limiter
+}
+
+// ReadAt implements io.ReaderAt.
+func (l limited) ReadAt(p []byte, off int64) (int, error) {
+	for left := len(p); left > 0; left -= rateStep {
+		if err := l.limit.WaitN(l.ctx, min(left, rateStep)); err != nil {
+			return 0, errcode.Wrap(errcode.Canceled, err, "wait for the rate of merges")
+		}
+	}
+	return l.r.ReadAt(p, off)
+}
