@@ -89,7 +89,8 @@ func (m *Merger) copy(ctx context.Context, w *segment.Writer, x *manifest.Segmen
 		sum.Write(batch)
 		if err := w.Append(batch, x.MinAppend, x.MaxAppend); err != nil {
 			if errcode.Is(err, errcode.Conflict) || errcode.Is(err, errcode.Corrupt) {
-				err = fail(err)
+				// Its order contradicts what the chain says about it.
+				err = fail(errcode.New(errcode.Corrupt, "%s: %w", src.name, err))
 			}
 			return buf, err
 		}

@@ -15,8 +15,11 @@ import (
 )
 
 const (
-	// mostBarred bounds the unreadable inputs that are remembered.
-	mostBarred = 10_000
+	// barredAt is how often an input may fail before it is passed over: one answer
+	// may have been damaged on its way.
+	barredAt = 2
+	// mostBad bounds the inputs that failed and are remembered.
+	mostBad = 10_000
 	// mostWait is the longest pause after failures, unless the interval is longer.
 	mostWait = time.Hour
 )
@@ -32,7 +35,7 @@ type Merger struct {
 	last    look // at the partition that is looked at
 	looked  map[broker.PartitionID]look
 	pending map[broker.PartitionID]replace // whose answer is not known
-	barred  map[string]bool                // inputs that cannot be read, by key
+	bad     map[string]int                 // by key of an input: how often it did not read as the chain says
 
 	mu struct {
 		sync.Mutex
@@ -59,7 +62,7 @@ func New(o Options) (*Merger, error) {
 		return nil, err
 	}
 	m := &Merger{opts: o.withDefaults(), turns: make(chan struct{}, 1),
-		looked: make(map[broker.PartitionID]look), pending: make(map[broker.PartitionID]replace), barred: make(map[string]bool)}
+		looked: make(map[broker.PartitionID]look), pending: make(map[broker.PartitionID]replace), bad: make(map[string]int)}
 	m.mu.busy = make(map[string]struct{})
 	m.limit = rate.NewLimiter(rate.Limit(m.opts.BytesPerSecond), int(max(rateStep, min(m.opts.BytesPerSecond, readBytes))))
 	if err := m.opts.FS.RemoveAll(m.opts.Dir); err != nil {
@@ -219,7 +222,7 @@ func (m *Merger) choose(id broker.PartitionID, chain Chain) []manifest.Segment {
 	from, to, found := Choose(segs, chain.Start(), rules, func(x *manifest.Segment) bool {
 		settled := m.opts.Copy(id, x.Base, x.Next).Settled
 		waits = waits || !settled
-		return !settled || m.barred[x.Key()]
+		return !settled || m.bad[x.Key()] >= barredAt
 	})
 	switch {
 	case found:
@@ -303,9 +306,13 @@ func (m *Merger) judge(id broker.PartitionID, err error) (merged bool, _ error) 
 		warn("archived segments are not merged, somebody else owns the partition")
 	case errors.As(err, &in) && (code == errcode.Corrupt || code == errcode.NotFound || code == errcode.UnsupportedVersion):
 		m.metrics.skip(damaged)
-		warn("an archived segment cannot be merged, until a restart it is passed over; verify the archive")
-		if len(m.barred) < mostBarred {
-			m.barred[in.key] = true
+		if _, known := m.bad[in.key]; known || len(m.bad) < mostBad {
+			m.bad[in.key]++
+		} else {
+			m.looked[id] = m.last
+		}
+		if m.bad[in.key] == barredAt {
+			warn("an archived segment cannot be merged, until a restart it is passed over; verify the archive")
 			return true, nil // what is left may have a run
 		}
 	case code == errcode.Storage || code == errcode.Poisoned:

@@ -55,7 +55,8 @@ type object struct {
 func (o object) ReadAt(p []byte, off int64) (int, error) {
 	n, err := o.store.GetRange(o.ctx, o.key, p, off)
 	if err == nil && n < len(p) {
-		err = io.EOF
+		// What is read is within what the chain says about the object.
+		err = errcode.New(errcode.Corrupt, "object %s ends at position %d", o.key, off+int64(n))
 	}
 	return n, err
 }
