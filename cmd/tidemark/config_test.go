@@ -50,8 +50,8 @@ func TestConfigLayers(t *testing.T) {
 		DataDir: "/from/file", NodeID: "env", SegmentBytes: 3 << 20, SealAge: 3 * time.Minute, WALInterval: 2 * time.Second,
 		HTTPAddr: "0.0.0.0:7942", RaftAddr: "127.0.0.1:0", SealMinBytes: 1 << 20, FlushBytes: 512 << 10, WALMaxBytes: 2 << 30,
 		StateInterval: 10 * time.Minute, CacheBytes: 1 << 30, ShutdownGrace: 10 * time.Second, LogFormat: "json", LogLevel: slog.LevelInfo,
-		RetentionInterval: 10 * time.Second,
-		GarbageGrace:      time.Hour, GarbageInterval: 5 * time.Minute, PITRWindow: time.Hour, OrphanInterval: 24 * time.Hour, ScrubInterval: 14 * 24 * time.Hour,
+		MergeInterval: 5 * time.Minute, MergeMinSegments: 8, RetentionInterval: 10 * time.Second,
+		GarbageGrace: time.Hour, GarbageInterval: 5 * time.Minute, PITRWindow: time.Hour, OrphanInterval: 24 * time.Hour, ScrubInterval: 14 * 24 * time.Hour,
 	}
 	if c != want {
 		t.Errorf("got  %+v\nwant %+v", c, want)
@@ -65,7 +65,7 @@ func TestEverySettingFromEverySource(t *testing.T) {
 		"dev": "true", "data-dir": "/d", "archive": "file:///a", "node-id": "n-9", "http-addr": "127.0.0.1:1", "raft-addr": "127.0.0.1:2",
 		"metrics-addr": "127.0.0.1:3", "pprof-addr": "127.0.0.1:4", "admin-password-file": "/p", "segment-bytes": "1.5MiB", "seal-age": "7s",
 		"seal-min-bytes": "9", "flush-bytes": "1MB", "wal-interval": "3s", "wal-max-bytes": "5GiB", "state-interval": "5m", "memory-budget": "64MiB",
-		"cache-bytes": "3GiB", "disk-reserve": "2GiB", "retention-interval": "20s",
+		"cache-bytes": "3GiB", "disk-reserve": "2GiB", "retention-interval": "20s", "merge-interval": "2m", "merge-min-segments": "12",
 		"shutdown-grace": "1s", "garbage-grace": "2h", "garbage-interval": "1m", "pitr-window": "6h", "orphan-interval": "12h", "scrub-interval": "168h", "log-format": "text", "log-level": "warn",
 	}
 	for _, s := range settings {

@@ -389,3 +389,44 @@ func (f *stepFile) SyncData() error {
 	f.fs.step()
 	return f.File.SyncData()
 }
+
+// A file counts as settled once its confirmation is durable, and not while a
+// checkpoint that is to make it durable runs, or has failed: what the chain names
+// there may be merged only then (I6).
+func TestCopyIsSettledDurably(t *testing.T) {
+	fs := vfs.NewMem()
+	archive := newMemArchive()
+	r := open(t, fs, func(o *Options) { o.Archive, o.Compress = archive, noCompression })
+	r.create(0)
+	values, _ := wants(400)
+	r.produceAll(0, values)
+	r.flush(0)
+	p := r.engine.Get(pid(0))
+	s := p.files.sealed[0]
+	settled := func(what string, want bool) {
+		t.Helper()
+		c := p.Copy(s.Base, s.Next)
+		if c.Settled != want || c.Path != p.segmentPath(s.Base) {
+			t.Fatalf("%s: %+v", what, c)
+		}
+	}
+	settled("sealed", false)
+	_, seq, err := archive.take(fs, p.ID, p.segmentPath(s.Base), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Confirm(&s.Info, seq)
+	settled("confirmed", false)
+	c := r.engine.capture(p)
+	settled("in a checkpoint", false)
+	c.giveBack()
+	settled("behind a checkpoint that failed", false)
+	r.checkpoint()
+	settled("durable", true)
+	if c := p.Copy(s.Base, s.Next+1); c.Settled || c.Path != "" {
+		t.Fatalf("with its neighbour: %+v", c)
+	}
+	if c := p.Copy(1<<40, 1<<41); !c.Settled || c.Path != "" {
+		t.Fatalf("where nothing is: %+v", c)
+	}
+}

@@ -117,3 +117,35 @@ func TestFollowEnds(t *testing.T) {
 		t.Errorf("%d bytes of read-ahead are not given back", n)
 	}
 }
+
+// A scan that goes on in a segment which begins below, because a merge put it in
+// the place of the scan's own, goes on behind what it has passed; also when nothing
+// is left there.
+func TestContinueInTheMiddle(t *testing.T) {
+	st := newStore()
+	small, _ := archived(t, st, 0, repeat(20, 1000)...)
+	merged, _ := archived(t, st, 0, repeat(60, 1000)...)
+	c := open(t, vfs.NewMem(), st, nil)
+	ctx := context.Background()
+	for _, from := range []int64{0, 20, 33, 59, 60} {
+		r, err := c.Open(ctx, small)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := r.Batches(0)
+		b.Follow(merged)
+		if b, err = b.Continue(ctx, from); err != nil {
+			t.Fatal(err)
+		}
+		_, h, err := b.Next(ctx)
+		if from == 60 {
+			if !errors.Is(err, io.EOF) {
+				t.Errorf("behind the end: %v", err)
+			}
+		} else if err != nil || h.BaseOffset > from || h.NextOffset() <= from {
+			t.Errorf("from %d: offsets %d to %d: %v", from, h.BaseOffset, h.NextOffset(), err)
+		}
+		b.Close()
+	}
+	settle(t, c)
+}
