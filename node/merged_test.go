@@ -106,7 +106,12 @@ func TestMergedArchiveReplaysAndRestores(t *testing.T) {
 				}
 			})
 		}
-		for i := range 150 {
+		// Until this node has merged something, too: segments are sealed by age.
+		deadline := time.Now().Add(60 * time.Second)
+		for i := 0; i < 150 || merged(t, reg) == 0; i++ {
+			if time.Now().After(deadline) {
+				t.Fatalf("round %d: nothing was merged of %d records", round, len(answered))
+			}
 			value := fmt.Sprintf("v%d-%s", len(answered), strings.Repeat("x", r.IntN(900)))
 			ack := broker.AckAccepted
 			if i%10 == 9 {
