@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/node"
+	"github.com/tidemark-mq/tidemark/node/archive"
 	"github.com/tidemark-mq/tidemark/tier/bucket"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
@@ -61,8 +62,8 @@ func whole(t testing.TB, n *node.Node, answered []answer) {
 // A node that merges and deletes all the time is read by replays from the start
 // meanwhile, is stopped and started, evicts its files and loses its disk: each
 // replay gives each offset once, each restore every record that was answered
-// archived, and in the end the bucket verifies, with few segments and without one
-// that no chain names (I3, I6, I7, I16, T5, T8).
+// archived, and the bucket verifies, beside the node too: in the end with few
+// segments and without one that no chain names (I3, I6, I7, I16, T5, T8).
 func TestMergedArchiveReplaysAndRestores(t *testing.T) {
 	store := mem.New("merged", nil)
 	ctx := context.Background()
@@ -106,6 +107,16 @@ func TestMergedArchiveReplaysAndRestores(t *testing.T) {
 				}
 			})
 		}
+		readers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					verified(t, store, "beside the node", func(w bucket.What) bool { return w.Note() })
+				}
+			}
+		})
 		// Until this node has merged something, too: segments are sealed by age.
 		deadline := time.Now().Add(60 * time.Second)
 		for i := 0; i < 150 || merged(t, reg) == 0; i++ {
@@ -145,18 +156,32 @@ func TestMergedArchiveReplaysAndRestores(t *testing.T) {
 		objects := keysBelow(t, store, manifest.PartitionPrefix(pid)+"s/")
 		return chain.End() > answered[len(answered)-1].offset && chain.Len() < 3*4 && len(objects) == chain.Len()
 	})
-	if _, err := bucket.Verify(ctx, store, bucket.Options{Deep: true}, func(f bucket.Finding) {
-		if !f.What.Note() || f.What == bucket.Orphan {
-			t.Errorf("finding: %s", f)
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	verified(t, store, "in the end", func(w bucket.What) bool { return w.Note() && w != bucket.Orphan })
 	whole(t, n, answered)
 	if merges += merged(t, reg); merges == 0 {
 		t.Error("nothing was merged")
 	}
 	t.Logf("%v merges of %d records", merges, len(answered))
+}
+
+// verified fails when a deep look at an archive has findings that are not fine.
+func verified(t testing.TB, store objstore.Store, when string, fine func(bucket.What) bool) {
+	t.Helper()
+	d := bucket.Decoders{Needs: func(_ manifest.Key, stored []byte) (from, upTo uint64, err error) {
+		s, err := archive.DecodeState(stored)
+		if err != nil {
+			return 0, 0, err
+		}
+		return s.ReplayFrom, s.LSN, nil
+	}}
+	_, err := bucket.Verify(context.Background(), store, bucket.Options{Deep: true, Decoders: d}, func(f bucket.Finding) {
+		if !fine(f.What) {
+			t.Errorf("%s: %s", when, f)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // merged is how many merges a node has made.

@@ -20,7 +20,7 @@ import (
 // decoders read the objects that nodes write beside segments and chains, and
 // check all of what they read.
 var decoders = bucket.Decoders{
-	WAL: decodeWAL, State: decodeState, Small: decodeSmall, Export: decodeExport, Frames: hashFrames, Needs: neededFrames, Batches: shippedBatches,
+	WAL: decodeWAL, State: decodeState, Small: decodeSmall, Export: decodeExport, Frames: hashFrames, Needs: neededFrames, Retired: retiredIncarnations, Batches: shippedBatches,
 }
 
 // shippedWAL is what is shown of a shipped WAL object.
@@ -152,6 +152,18 @@ func neededFrames(key manifest.Key, stored []byte) (from, upTo uint64, err error
 	return s.ReplayFrom, s.LSN, nil
 }
 
+// retiredIncarnations says which incarnations an export calls retired.
+func retiredIncarnations(key manifest.Key, stored []byte) (func(node string, incarnation uint64) bool, error) {
+	st, err := openExport(key, stored)
+	if err != nil {
+		return nil, err
+	}
+	return func(node string, incarnation uint64) bool {
+		f, ok := st.Fenced(raftmeta.Incarnation(incarnation))
+		return ok && f.RetiredMs > 0 && f.Node == node
+	}, nil
+}
+
 // decodeSmall reads a claim, OPEN or FENCE.
 func decodeSmall(key manifest.Key, stored []byte) error {
 	switch key.Kind {
@@ -177,13 +189,18 @@ func decodeSmall(key manifest.Key, stored []byte) error {
 // decodeExport reads a metadata export as a restore does: a field that today's
 // checks refuse is named.
 func decodeExport(key manifest.Key, stored []byte) error {
+	_, err := openExport(key, stored)
+	return err
+}
+
+func openExport(key manifest.Key, stored []byte) (*raftmeta.State, error) {
 	plain, err := archive.Unpack(stored)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	st, err := raftmeta.ParseExport(plain)
 	if err == nil && (st.Cluster().Generation != key.Cluster || st.Index() != key.Index) {
 		err = errcode.New(errcode.Corrupt, "it is of generation %d, index %d", st.Cluster().Generation, st.Index())
 	}
-	return err
+	return st, err
 }

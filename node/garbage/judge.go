@@ -33,6 +33,12 @@ func (c *Collector) judge(ctx context.Context, st *raftmeta.State, id broker.Par
 	if !ok {
 		return verdict{keep: segs, why: "the partition is not assigned to this incarnation"}, nil
 	}
+	// Asked before the chain is read: what is in use no more by then is named by
+	// the chain, or by nothing ever.
+	used := make(map[string]bool, len(segs))
+	for _, s := range segs {
+		used[s.key()] = c.opts.InUse(id, s.key())
+	}
 	chain, err := c.chain(ctx, id)
 	if err != nil {
 		return v, err
@@ -55,7 +61,7 @@ func (c *Collector) judge(ctx context.Context, st *raftmeta.State, id broker.Par
 			v.later = append(v.later, s)
 		case s.generation > a.Generation:
 			v.keep, v.why = append(v.keep, s), "it is of a later generation"
-		case c.opts.InUse(id, key):
+		case used[key]:
 			v.later = append(v.later, s)
 		default:
 			v.garbage = append(v.garbage, s)

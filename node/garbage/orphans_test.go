@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/raftmeta"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
@@ -300,5 +301,39 @@ func TestOrphanThatWinsDuringTheConfirmation(t *testing.T) {
 		}
 	}}
 	w.turn()
+	w.kept("named", merged.Key())
+}
+
+// An output of a merge that is published right when it is asked whether it is in
+// use stays: whoever has it in use lets go of it when the chain names it, so the
+// chain is read behind that answer.
+func TestMergeThatEndsDuringTheQuestions(t *testing.T) {
+	w := newWorld(t, nil)
+	id := w.topic("t")
+	segs := w.upload(id, 2)
+	merged := w.segment(id, 0, 20)
+	w.put(merged.Key(), []byte("merged"))
+	w.turn()
+	w.pass(DefaultOrphanInterval)
+	w.turn()
+	w.pass(testGrace + DefaultInterval)
+	c, _ := w.manifest(t.Context(), id)
+	asked := 0
+	w.c.opts.InUse = func(_ broker.PartitionID, key string) bool {
+		if key != merged.Key() {
+			return false
+		}
+		if asked++; asked != 2 { // the first one is of the look, this is the delete's
+			return false
+		}
+		if err := c.Replace(t.Context(), w.owner(id), segs, merged); err != nil {
+			t.Error(err)
+		}
+		return false
+	}
+	w.turn()
+	if asked < 2 {
+		t.Fatalf("asked %d times", asked)
+	}
 	w.kept("named", merged.Key())
 }

@@ -171,6 +171,23 @@ func TestDeletedBetweenListAndGet(t *testing.T) {
 			t.Fatalf("%+v", r.Plan)
 		}
 	})
+	// A list that ran while two objects were put may show the second alone.
+	t.Run("list", func(t *testing.T) {
+		w := newWorld(t, 1)
+		wr := w.writer(firstI, 1, 1)
+		p := w.id(0)
+		wr.base(frame.Base{Partition: p, Generation: 1})
+		for i := range int64(4) {
+			wr.records(p, 1, i, 1)
+			wr.ship()
+		}
+		wal := slices.DeleteFunc(w.keys("wal/"), func(k string) bool { return !strings.HasSuffix(k, ".wal.zst") })
+		store := &hiding{Store: w.fault, key: wal[2], times: 2}
+		dir, _ := w.runOn(store)
+		if got := w.records(dir, 0, 0); !slices.Equal(got, values(firstI, 1, 0, 4)) || store.times != 0 {
+			t.Fatal(got, store.times)
+		}
+	})
 	// What is lost for good ends the restore: it is never taken for an absence.
 	t.Run("lost", func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -184,6 +201,23 @@ func TestDeletedBetweenListAndGet(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// hiding passes over an object in the first lists that would show it.
+type hiding struct {
+	objstore.Store
+	key   string
+	times int
+}
+
+func (s *hiding) List(ctx context.Context, prefix, after string, n int) (objstore.Page, error) {
+	page, err := s.Store.List(ctx, prefix, after, n)
+	at := slices.IndexFunc(page.Objects, func(o objstore.Info) bool { return o.Key == s.key })
+	if at >= 0 && s.times > 0 {
+		s.times--
+		page.Objects = slices.Delete(page.Objects, at, at+1)
+	}
+	return page, err
 }
 
 // lying lists state objects that it does not return.

@@ -10,8 +10,9 @@ import (
 const maxLooks = 5
 
 // vanished is the error of an object that a list named and a read did not find,
-// or of a topic that was deleted while it was read: somebody deletes beside the
-// restore, and a new list shows what is left.
+// of one that a list did not name although its successor is there, or of a topic
+// that was deleted while it was read: somebody ships or deletes beside the restore,
+// and a new list shows what there is.
 type vanished struct{ err error }
 
 func (v *vanished) Error() string { return v.err.Error() }

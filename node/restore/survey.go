@@ -246,7 +246,9 @@ func (s *survey) findIncarnations(ctx context.Context, store objstore.Store) err
 			return err
 		}
 		if err := i.complete(); err != nil {
-			return err
+			// Beside a node that ships, a list may show an object and not the one
+			// before it, which was put while the list ran.
+			return &vanished{err}
 		}
 		s.incarnations = append(s.incarnations, i)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"slices"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -46,11 +47,41 @@ type audits struct {
 	hole  uint64    // first LSN that neither the archive nor the local log has, 0 = none
 	bytes int64     // put since the last look
 	at    time.Time // of the last look
+
+	// Where objects begin that a list from sure on has to show, ascending: the
+	// one that holds sure, which need not be its first frame, and those behind.
+	firsts []uint64
 }
+
+// maxFirsts bounds audits.firsts: hours of shipping without a state object.
+const maxFirsts = 1 << 14
 
 // begin says that everything below next is there.
 func (a *audits) begin(next uint64, now time.Time) {
-	a.seen, a.sure, a.at = next, next, now
+	a.seen, a.sure, a.at, a.firsts = next, next, now, nil
+}
+
+// begins notes that an object begins at first. After a loss that may be inside
+// of others, which are put anew from there on.
+func (a *audits) begins(first uint64) {
+	at, _ := slices.BinarySearch(a.firsts, first)
+	if at == maxFirsts { // a list from an earlier one is only longer
+		at--
+	}
+	a.firsts = append(a.firsts[:at], first)
+}
+
+// from returns where the newest object begins that may hold sure.
+func (a *audits) from() uint64 {
+	at, exact := slices.BinarySearch(a.firsts, a.sure)
+	if !exact {
+		at--
+	}
+	if at < 0 {
+		return a.sure
+	}
+	a.firsts = slices.Delete(a.firsts, 0, at) // sure only rises
+	return a.firsts[0]
 }
 
 // audit looks at what was put, which ends before end, when that is due. An error
@@ -108,9 +139,10 @@ func (s *Shipper) findHole(ctx context.Context, end uint64, missing bool) error 
 		a.sure = end
 		return nil
 	}
-	// Objects are named by their first LSN: those that begin at the last one
-	// that is sure, or behind it.
-	after := manifest.WALKey(s.opts.Node, s.opts.Incarnation, at-1, at-1)
+	// Objects are named by their first LSN: from the one on that holds the last
+	// one that is sure. A state object's position may be in the middle of it.
+	from := a.from()
+	after := manifest.WALKey(s.opts.Node, s.opts.Incarnation, from-1, from-1)
 	if err := s.walk(ctx, after, func(k manifest.Key) {
 		if k.First <= at {
 			at = max(at, k.End)

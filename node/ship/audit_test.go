@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/node/archive"
@@ -272,6 +273,109 @@ func TestDamagedObjectIsCovered(t *testing.T) {
 			if whole != 1 {
 				t.Fatalf("answered archived, and %d objects hold frame %d: %v", whole, lsn, keys)
 			}
+		})
+	}
+}
+
+// A state object may need the log from the middle of an object on. That is no
+// loss of what is in front: nothing is shipped again, and whoever deletes what is
+// covered has heard of every object of the log.
+func TestStateInTheMiddleOfAnObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		var st *replayFrom
+		told, reg := map[string]bool{}, prometheus.NewRegistry()
+		r := start(t, b, vfs.NewMem(), 0, func(o *Options) {
+			st = &replayFrom{log: o.Log.(*wal.Log), from: 1}
+			o.Registerer, o.States, o.StateInterval = reg, st, 2*time.Second
+			o.OnObject = func(x Object) { told[x.Key.String()] = true }
+		})
+		defer r.stop()
+		for range 4 {
+			for i := range 5 { // one object
+				r.append(fmt.Sprint(i))
+			}
+			wait(1100 * time.Millisecond)
+		}
+		keys := b.keys(t, manifest.WALPrefix(testNode, testIncarnation))
+		k, err := manifest.ParseKey(keys[2])
+		if err != nil || k.End-k.First < 4 {
+			t.Fatalf("%v %v", keys, err)
+		}
+		st.from = k.First + 2
+		for range 4 {
+			r.append("y")
+			wait(1100 * time.Millisecond)
+		}
+		if r.ship.floor != st.from {
+			t.Fatalf("no state object from frame %d on, but from %d", st.from, r.ship.floor)
+		}
+		// What is in front of it goes, as it does when a window has passed.
+		if err := b.mem.Delete(context.Background(), keys[:2]); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.archived(r.append("waited for"), 1, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		all, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range all {
+			if n := f.GetMetric()[0].GetCounter().GetValue(); strings.HasSuffix(f.GetName(), "lost_objects_total") && n != 0 {
+				t.Errorf("%v objects count as lost", n)
+			}
+		}
+		end := k.First
+		for _, key := range b.keys(t, manifest.WALPrefix(testNode, testIncarnation)) {
+			k, err := manifest.ParseKey(key)
+			if err != nil || k.Kind != manifest.KindWAL {
+				continue
+			}
+			if k.First != end {
+				t.Errorf("%s follows frame %d: shipped again, or lost", key, end)
+			}
+			if end = k.End; !told[key] {
+				t.Errorf("nobody was told of %s", key)
+			}
+		}
+	})
+}
+
+// An object whose put failed, or was followed by a failure, may stand although
+// the next one has more frames and another key: it is told too, or it would be
+// left over when what is around it is covered and deleted.
+func TestObjectsOfFailedTriesAreTold(t *testing.T) {
+	for name, rule := range map[string]fault.Rule{
+		"no answer":        {Ops: []string{fault.Put}, Key: walKeys, Times: 1, Do: fault.LoseAnswer},
+		"fence not looked": {Ops: []string{fault.Get}, Key: "*/FENCE", Times: 1, Do: fault.Fail},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBucket()
+				told := map[string]bool{}
+				r := start(t, b, vfs.NewMem(), 0, func(o *Options) { o.OnObject = func(x Object) { told[x.Key.String()] = true } })
+				defer r.stop()
+				wait(5 * time.Second)
+				failed := b.fault.Add(rule)
+				r.append("a")
+				for failed.Hits() == 0 {
+					wait(10 * time.Millisecond)
+				}
+				r.append("b") // the next object has both
+				wait(time.Minute)
+				two := 0
+				for _, key := range b.keys(t, manifest.WALPrefix(testNode, testIncarnation)) {
+					if k, err := manifest.ParseKey(key); err == nil && k.Kind == manifest.KindWAL {
+						if two++; !told[key] {
+							t.Errorf("nobody was told of %s", key)
+						}
+					}
+				}
+				if two < 2 {
+					t.Fatal("no object was left behind")
+				}
+			})
 		})
 	}
 }

@@ -34,6 +34,10 @@ func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 	}
 	key := manifest.WALKey(s.opts.Node, s.opts.Incarnation, run.First, run.Next)
 	start := s.opts.Now()
+	// Told before it is known to be there: a try that fails, or one of the looks
+	// below, is followed by an object with more frames and another key, and
+	// nobody else learns that this one may stand.
+	s.stands(manifest.Key{Kind: manifest.KindWAL, Node: s.opts.Node, Incarnation: s.opts.Incarnation, First: run.First, End: run.Next}, len(data), 0)
 	if err := s.putWAL(ctx, key, run.First, run.Next, data); err != nil {
 		return false, err
 	}
@@ -49,7 +53,6 @@ func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 	s.next = run.Next
 	s.stateBytes += int64(len(data))
 	s.confirm(run.Next-1, exported)
-	s.stands(manifest.Key{Kind: manifest.KindWAL, Node: s.opts.Node, Incarnation: s.opts.Incarnation, First: run.First, End: run.Next}, len(data), 0)
 	s.metrics.objects.Inc()
 	s.metrics.bytes.Add(float64(len(data)))
 	s.metrics.seconds.Observe(s.opts.Now().Sub(start).Seconds())
@@ -59,6 +62,7 @@ func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 // putWAL puts an object of the log, or finds it there.
 func (s *Shipper) putWAL(ctx context.Context, key string, first, next uint64, data []byte) error {
 	a := &s.audits
+	a.begins(first)
 	o := shipped{key: key, first: first, next: next, size: int64(len(data)), sum: sha256.Sum256(data)}
 	err := put(ctx, s.opts.Store, key, data)
 	switch {

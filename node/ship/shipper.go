@@ -82,7 +82,8 @@ type Options struct {
 	// to lsn: a restart goes on behind it.
 	OnShipped func(lsn uint64)
 	// OnObject is called for every object that stands in the archive because of
-	// this shipper, also when an earlier put of it had lost its answer.
+	// this shipper, also when an earlier put of it had lost its answer; for one of
+	// the log before it is put, so that there may be none.
 	OnObject func(Object)
 	// OnFenced is called once when this incarnation must not ship any more.
 	OnFenced func(error)

@@ -95,13 +95,22 @@ func (c *catter) learn(f manifest.Fence) {
 
 // archived reads the segments of the chain, one after the other.
 func (c *catter) archived() error {
+	missing := "" // object that was not there
 	for c.next < min(c.o.To, c.chain.End()) {
 		at, err := c.chain.Find(c.ctx, c.next)
 		if err != nil {
 			return err
 		}
 		if at.Kind == manifest.InSegment {
-			if err := c.segment(&at.Segment); err != nil {
+			err := c.segment(&at.Segment)
+			if errcode.Is(err, errcode.Gone) && at.Segment.Key() != missing {
+				// Merged or trimmed since the chain was read, perhaps.
+				missing = at.Segment.Key()
+				if _, err = c.chain.Refresh(c.ctx); err == nil {
+					continue
+				}
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -114,7 +123,7 @@ func (c *catter) archived() error {
 
 func (c *catter) segment(s *manifest.Segment) error {
 	key := s.Key()
-	r, _, err := segment.OpenReader(key, &object{c.ctx, c.store, key}, s.Bytes)
+	r, _, err := segment.OpenReader(key, &object{ctx: c.ctx, store: c.store, key: key}, s.Bytes)
 	if err != nil {
 		if errcode.Is(err, errcode.NotFound) {
 			return errcode.New(errcode.Gone, "offsets %d to %d: the archive does not have %s: see tidemark bucket verify", s.Base, s.Next-1, key)

@@ -25,6 +25,9 @@ type Decoders struct {
 	// Needs says which frames a restore needs that begins with a state object:
 	// those from one LSN on, and at least up to another.
 	Needs func(key manifest.Key, stored []byte) (from, upTo uint64, err error)
+	// Retired says which incarnations a metadata export calls retired: no restore
+	// reads what they shipped, and it is being deleted.
+	Retired func(key manifest.Key, stored []byte) (func(node string, incarnation uint64) bool, error)
 	// Batches calls fn, in the order of the log, for each batch of a partition
 	// in shipped WAL. The batch is verified, and valid during the call.
 	Batches func(key manifest.Key, stored []byte, partition broker.PartitionID, fn func(generation uint32, batch []byte) error) error

@@ -113,7 +113,7 @@ func TestVerifyFindsDamagedMetadataAndWAL(t *testing.T) {
 		{"WAL flipped", wal(2), append(toyObject(120, 130, 'a')[:90], '?'), WALCorrupt, wal(2), true, 0, 0},
 		{"WAL hole", wal(2), nil, WALHole, wal(3), false, 120, 130},
 		{"state cut", manifest.StateKey("n1", 5, 140), []byte("x"), StateCorrupt, manifest.StateKey("n1", 5, 140), true, 0, 0},
-		{"state needs older WAL", manifest.StateKey("n1", 5, 140), toyState(90, 140), WALHole, manifest.StateKey("n1", 5, 140), true, 90, 141},
+		{"state needs older WAL", manifest.StateKey("n1", 5, 140), toyState(90, 140), WALHole, manifest.StateKey("n1", 5, 140), true, 90, 100},
 		{"state needs newer WAL", manifest.StateKey("n1", 5, 140), toyState(120, 170), WALHole, manifest.StateKey("n1", 5, 140), true, 150, 171},
 		{"overlap with other frames", manifest.WALKey("n1", 5, 118, 125), toyObject(118, 125, 'b'), WALConflict, manifest.WALKey("n1", 5, 118, 125), true, 118, 120},
 	} {

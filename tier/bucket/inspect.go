@@ -118,7 +118,7 @@ func (v *Value) segment(ctx context.Context, store objstore.Store) error {
 		return errcode.Wrap(errcode.Internal, err, "inspect %s", v.Key)
 	}
 	v.Bytes = info.Size
-	r, f, err := segment.OpenReader(v.Key, &object{ctx, store, v.Key}, info.Size)
+	r, f, err := segment.OpenReader(v.Key, &object{ctx: ctx, store: store, key: v.Key}, info.Size)
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,13 @@ package bucket
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
@@ -27,6 +30,10 @@ type partition struct {
 type objectID struct {
 	base, next        int64
 	generation, nonce uint32
+}
+
+func idOf(s *manifest.Segment) objectID {
+	return objectID{s.Base, s.Next, s.Generation, s.Nonce}
 }
 
 func (id objectID) key(p broker.PartitionID) string {
@@ -67,7 +74,7 @@ func (v *verifier) partition(ctx context.Context, p *partition) error {
 		v.find(Finding{What: Overlap, Partition: p.id, From: from, Next: next})
 	})
 	v.counts(c, segs)
-	if err := v.objects(ctx, p, segs); err != nil {
+	if err := v.objects(ctx, p, c, segs); err != nil {
 		return err
 	}
 	v.orphans(p, c)
@@ -148,53 +155,150 @@ func (v *verifier) counts(c *manifest.Chain, segs []manifest.Segment) {
 	})
 }
 
-// objects looks for each segment that the chain names. The object is taken off
-// the list; what stays is named by nothing.
-func (v *verifier) objects(ctx context.Context, p *partition, segs []manifest.Segment) error {
+// absent is a segment whose object is not there.
+type absent struct {
+	seg manifest.Segment
+	f   Finding
+}
+
+// objects looks for each segment that the chain names. One that is not there may
+// have been trimmed or merged since the chain was read: then what the chain names
+// now in its place is looked at.
+func (v *verifier) objects(ctx context.Context, p *partition, c *manifest.Chain, segs []manifest.Segment) error {
+	seen := make(map[objectID]bool, len(segs))
+	for look := 1; ; look++ {
+		for i := range segs {
+			seen[idOf(&segs[i])] = true
+		}
+		missing, err := v.present(ctx, p, segs)
+		if err != nil || len(missing) == 0 {
+			return err
+		}
+		now, err := v.namedNow(ctx, c)
+		if err != nil {
+			return err
+		}
+		named := make(map[objectID]bool, len(now))
+		segs = nil
+		for i := range now {
+			id := idOf(&now[i])
+			named[id] = true
+			if !seen[id] && slices.ContainsFunc(missing, func(m absent) bool { return m.seg.Base < now[i].Next && now[i].Base < m.seg.Next }) {
+				segs = append(segs, now[i])
+				if err := v.size(ctx, p, id); err != nil {
+					return err
+				}
+			}
+		}
+		for i := range missing {
+			if now == nil || named[idOf(&missing[i].seg)] {
+				v.find(missing[i].f)
+			}
+		}
+		if look == maxLooks {
+			return nil // it changes faster than it can be looked at
+		}
+	}
+}
+
+// namedNow returns what the chain names by now, nil when that cannot be read,
+// which is reported. Its error is ctx's.
+func (v *verifier) namedNow(ctx context.Context, c *manifest.Chain) ([]manifest.Segment, error) {
+	var now []manifest.Segment
+	_, err := c.Refresh(ctx)
+	if err == nil {
+		now, err = c.Segments(ctx, c.Start(), c.End())
+	}
+	if err != nil && ctx.Err() == nil {
+		v.failed(ChainBroken, manifest.EntryKey(c.Partition(), c.Seq()+1), c.Partition(), err)
+		return nil, nil
+	}
+	return now, ctx.Err()
+}
+
+// size asks for the object of a segment that the list was too early for.
+func (v *verifier) size(ctx context.Context, p *partition, id objectID) error {
+	if _, ok := p.objects[id]; ok {
+		return nil
+	}
+	info, err := v.store.Head(ctx, id.key(p.id))
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil:
+		p.objects[id] = info.Size
+	case !errcode.Is(err, errcode.NotFound):
+		v.failed(Unreadable, id.key(p.id), p.id, err)
+	}
+	return nil
+}
+
+// present looks for the objects of segments and returns those that are not
+// there. Each is taken off the list; what stays there is named by nothing.
+func (v *verifier) present(ctx context.Context, p *partition, segs []manifest.Segment) (missing []absent, err error) {
+	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(v.opts.Parallel)
 	for _, s := range segs {
-		id := objectID{s.Base, s.Next, s.Generation, s.Nonce}
+		id := idOf(&s)
 		size, ok := p.objects[id]
 		delete(p.objects, id)
 		switch {
 		case !ok:
-			v.find(Finding{What: ObjectMissing, Key: s.Key(), Partition: p.id, From: s.Base, Next: s.Next})
+			mu.Lock()
+			missing = append(missing, absent{s, Finding{What: ObjectMissing, Key: s.Key(), Partition: p.id, From: s.Base, Next: s.Next}})
+			mu.Unlock()
 		case size != s.Bytes:
 			v.find(Finding{What: ObjectSize, Key: s.Key(), Partition: p.id, From: s.Base, Next: s.Next, Detail: fmt.Sprintf("%d bytes, the chain says %d", size, s.Bytes)})
 		case v.opts.Deep:
-			g.Go(func() error { return v.deep(ctx, s) })
+			g.Go(func() error {
+				f, err := v.deep(ctx, s)
+				if f != nil {
+					mu.Lock()
+					missing = append(missing, absent{s, *f})
+					mu.Unlock()
+				}
+				return err
+			})
 		}
 	}
-	return g.Wait()
+	err = g.Wait()
+	return missing, err
 }
 
 // deep reads a whole segment and verifies every batch, the index, the footer,
-// and all of it against the chain's entry. Its error is ctx's.
-func (v *verifier) deep(ctx context.Context, s manifest.Segment) error {
+// and all of it against the chain's entry. One that is gone is returned as a
+// finding. Its error is ctx's.
+func (v *verifier) deep(ctx context.Context, s manifest.Segment) (gone *Finding, _ error) {
 	key := s.Key()
 	bad := func(detail string) {
 		v.find(Finding{What: ObjectCorrupt, Key: key, Partition: s.Partition, From: s.Base, Next: s.Next, Detail: detail})
 	}
-	rep, err := segment.Verify(key, &object{ctx, v.store, key}, s.Bytes, true)
-	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	var failed error
+	rep, err := segment.Verify(key, &object{ctx: ctx, store: v.store, key: key, fails: &failed}, s.Bytes, true)
+	if failed != nil {
+		err = failed // whatever was made of it
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errcode.Is(err, errcode.NotFound):
+		return &Finding{What: ObjectMissing, Key: key, Partition: s.Partition, From: s.Base, Next: s.Next, Detail: "it was listed"}, nil
+	case err != nil:
 		v.failed(ObjectCorrupt, key, s.Partition, err)
-		return nil
+		return nil, nil
 	}
 	v.checked(s.Bytes)
 	if err := rep.Err(); err != nil {
 		bad(err.Error())
-		return nil
+		return nil, nil
 	}
 	in := rep.Info
 	if in.Base != s.Base || in.Next != s.Next || in.Records != s.Records || in.DataLength != s.DataLength || manifest.Hash(in.DataSHA256) != s.DataSHA256 {
 		bad(fmt.Sprintf("it verifies, but holds offsets %d to %d with %d records and data SHA-256 %x, the chain says %d to %d, %d, %s",
 			in.Base, in.Next, in.Records, in.DataSHA256, s.Base, s.Next, s.Records, s.DataSHA256))
 	}
-	return nil
+	return nil, nil
 }
 
 // orphans reports what the chain does not name. Uploads that lost, trimmed

@@ -2,7 +2,6 @@ package bucket
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -18,23 +17,23 @@ type writer struct {
 
 func writerOf(k manifest.Key) writer { return writer{k.Node, k.Incarnation} }
 
-// shippedLog follows the objects of one incarnation in order. Covered WAL is
-// deleted from the front, so it may begin anywhere; from there on a missing LSN
-// is a hole. Overlaps are allowed where the frames are the same.
-type shippedLog struct {
+// walkedLog follows the objects of one incarnation in order, and compares the
+// frames of those that overlap: they have to be the same.
+type walkedLog struct {
 	v     *verifier
 	opens bool
 	wal   bool         // an object was seen
 	last  manifest.Key // waits until it is known where its successor begins
-	next  uint64       // LSN up to which it is whole
-	spans [][2]uint64  // that are there
+	next  uint64       // highest end of an object
 	sums  map[uint64][32]byte
 }
 
 // nodes looks at shipped WAL and at state objects.
 func (v *verifier) nodes(ctx context.Context) error {
-	logs := map[writer]*shippedLog{}
-	var at *shippedLog
+	if err := v.holes(ctx); err != nil {
+		return err
+	}
+	var at *walkedLog
 	var who writer
 	err := Walk(ctx, v.store, manifest.PrefixWAL, func(o objstore.Info) error {
 		k, err := manifest.ParseKey(o.Key)
@@ -46,8 +45,7 @@ func (v *verifier) nodes(ctx context.Context) error {
 			if err := at.finish(ctx, who); err != nil {
 				return err
 			}
-			who, at = writerOf(k), &shippedLog{v: v}
-			logs[who] = at
+			who, at = writerOf(k), &walkedLog{v: v}
 		}
 		switch k.Kind {
 		case manifest.KindWAL:
@@ -64,23 +62,15 @@ func (v *verifier) nodes(ctx context.Context) error {
 	if err := at.finish(ctx, who); err != nil {
 		return err
 	}
-	return v.states(ctx, logs)
+	return v.states(ctx)
 }
 
 // object takes the next object of the log.
-func (l *shippedLog) object(ctx context.Context, k manifest.Key) error {
+func (l *walkedLog) object(ctx context.Context, k manifest.Key) error {
 	if l.wal {
 		if err := l.read(ctx, k.First); err != nil {
 			return err
 		}
-		if k.First > l.next {
-			l.v.find(Finding{What: WALHole, Key: k.String(), From: int64(l.next), Next: int64(k.First)})
-		}
-	}
-	if n := len(l.spans); n > 0 && k.First <= l.next {
-		l.spans[n-1][1] = max(l.next, k.End)
-	} else {
-		l.spans = append(l.spans, [2]uint64{k.First, k.End})
 	}
 	l.wal, l.last = true, k
 	l.next = max(l.next, k.End)
@@ -88,7 +78,7 @@ func (l *shippedLog) object(ctx context.Context, k manifest.Key) error {
 }
 
 // finish looks at the last object, and at what is known of the whole log only.
-func (l *shippedLog) finish(ctx context.Context, w writer) error {
+func (l *walkedLog) finish(ctx context.Context, w writer) error {
 	if l == nil || !l.wal {
 		return nil
 	}
@@ -100,7 +90,7 @@ func (l *shippedLog) finish(ctx context.Context, w writer) error {
 
 // read decodes the object that waits, compares it with those before it, and
 // keeps what one that begins at following needs to be compared with.
-func (l *shippedLog) read(ctx context.Context, following uint64) error {
+func (l *walkedLog) read(ctx context.Context, following uint64) error {
 	d := &l.v.opts.Decoders
 	if !l.v.opts.Deep || d.WAL == nil {
 		return nil
@@ -136,57 +126,20 @@ func (l *shippedLog) read(ctx context.Context, following uint64) error {
 	})
 }
 
-// states looks at state objects, and whether the log behind the newest one of
-// each incarnation, which a restore begins with, is there.
-func (v *verifier) states(ctx context.Context, logs map[writer]*shippedLog) error {
-	newest := map[writer]manifest.Key{}
-	err := Walk(ctx, v.store, manifest.PrefixState, func(o objstore.Info) error {
+// states looks at state objects.
+func (v *verifier) states(ctx context.Context) error {
+	return Walk(ctx, v.store, manifest.PrefixState, func(o objstore.Info) error {
 		k, err := manifest.ParseKey(o.Key)
 		if err != nil {
 			v.find(Finding{What: UnknownKey, Key: o.Key})
 			return nil
 		}
 		v.count(func(s *Summary) { s.States++ })
-		newest[writerOf(k)] = k
 		if decode := v.opts.Decoders.State; v.opts.Deep && decode != nil {
 			return v.read(ctx, k, StateCorrupt, func(k manifest.Key, b []byte) error { _, err := decode(k, b); return err })
 		}
 		return nil
 	})
-	if err != nil || v.opts.Decoders.Needs == nil || !v.opts.Deep {
-		return err
-	}
-	for w, k := range newest {
-		if err := v.needs(ctx, k, logs[w]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// needs holds what a state object needs of the log against what is there.
-func (v *verifier) needs(ctx context.Context, k manifest.Key, l *shippedLog) error {
-	stored, _, err := objstore.ReadAll(ctx, v.store, k.String(), maxObject)
-	if err != nil {
-		return ctx.Err() // reported by the walk
-	}
-	from, upTo, err := v.opts.Decoders.Needs(k, stored)
-	if err != nil || from > upTo {
-		return nil // reported, or it needs nothing
-	}
-	next := from
-	if l != nil {
-		for _, s := range l.spans {
-			if s[0] <= next && next < s[1] {
-				next = s[1]
-			}
-		}
-	}
-	if next <= upTo {
-		v.find(Finding{What: WALHole, Key: k.String(), From: int64(next), Next: int64(upTo) + 1,
-			Detail: fmt.Sprintf("a restore that begins with this state object needs LSNs %d to %d", from, upTo)})
-	}
-	return nil
 }
 
 // small looks into a claim, OPEN or FENCE.

@@ -100,12 +100,19 @@ func (v *verifier) measure(ctx context.Context) error {
 // failed reports an error of reading key: what it says about the data depends
 // on its code.
 func (v *verifier) failed(as What, key string, pid broker.PartitionID, err error) {
-	switch errcode.Of(err) {
-	case errcode.NotFound, errcode.Corrupt, errcode.UnsupportedVersion, errcode.TooLarge, errcode.InvalidArgument:
-	default:
+	if !damage(err) {
 		as = Unreadable
 	}
 	v.find(Finding{What: as, Key: key, Partition: pid, Detail: err.Error()})
+}
+
+// damage says whether an error of a read is about what is stored.
+func damage(err error) bool {
+	switch errcode.Of(err) {
+	case errcode.NotFound, errcode.Corrupt, errcode.UnsupportedVersion, errcode.TooLarge, errcode.InvalidArgument:
+		return true
+	}
+	return false
 }
 
 func (v *verifier) run(ctx context.Context) error {

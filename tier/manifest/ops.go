@@ -253,6 +253,10 @@ func (c *Chain) Replace(ctx context.Context, owner Owner, inputs []Segment, outp
 		if err := sim.replace(r); err != nil {
 			return nil, errcode.New(errcode.Conflict, "replace in the chain of %s: %s", c.pid, err.Error())
 		}
+		// The checkpoint in front of the same entry may put them into a page.
+		if paged := len(s.segs) / c.opts.page * c.opts.page; paged > 0 && s.due() && output.Base < s.segs[paged-1].Next {
+			return nil, errcode.New(errcode.Conflict, "replace in the chain of %s: the next checkpoint moves the run at offset %d into a page", c.pid, output.Base)
+		}
 		return []Op{{Replace: r}}, nil
 	})
 }

@@ -386,3 +386,35 @@ func TestTrimLostAnswer(t *testing.T) {
 		t.Errorf("dropped %d segments, want 2: %v", len(out), err)
 	}
 }
+
+// A replace whose entry would carry a checkpoint that puts the run into a page is a
+// conflict, at whatever moment it comes: the merge was made from an old view, and
+// the next one is of what stays outside the pages.
+func TestReplaceBesideACheckpoint(t *testing.T) {
+	ctx := context.Background()
+	conflicts := 0
+	for adds := int64(3); adds < 40; adds++ {
+		c := mustLoad(t, newFaulty(), 0, WithPageSegments(4))
+		mustFence(t, c, 1, FenceParams{})
+		for i := range adds {
+			mustAdd(t, c, 1, testSegment(10*i, 10*i+10, 1, uint32(i)))
+		}
+		run := c.Unpaged()
+		for from := 0; from+2 <= len(run); from++ {
+			in := run[from : from+2]
+			out := testSegment(in[0].Base, in[1].Next, 1, 1000)
+			out.Records = in[0].Records + in[1].Records
+			err := c.Replace(ctx, testOwner(1), in, out)
+			if err == nil {
+				break
+			}
+			if !errcode.Is(err, errcode.Conflict) {
+				t.Fatalf("%d segments, run from %d of %d: %v", adds, from, len(run), err)
+			}
+			conflicts++
+		}
+	}
+	if conflicts == 0 {
+		t.Error("no checkpoint was due with a page full")
+	}
+}

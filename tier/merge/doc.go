@@ -3,7 +3,7 @@
 //
 //	choose    a run, from what the chain lists
 //	build     its batches one behind the other in a local file, every one verified
-//	send      the file becomes an object under a key of its own
+//	send      the file becomes an object under a key of its own, and is read back
 //	replace   one chain entry puts the object in the place of exactly that run
 //	discard   the objects of the run are garbage after a grace
 //
@@ -11,11 +11,13 @@
 //
 // A merged segment has the batches of its inputs byte for byte, in order, and
 // nothing else: each input's data has the SHA-256 that the chain names, or the
-// merge is given up. Its index is new; offsets, generations and times stay. The
-// chain changes in one step (manifest.Chain.Replace), which fails when a single
-// input is not there any more, so a record is listed exactly once at any moment:
-// before that step the inputs stand, behind it the output. What was built in vain
-// is named by nothing and left to the sweep of orphans. Nothing is deleted here.
+// merge is given up. Its index is new; offsets, generations and times stay. All of
+// the object was read back and has the SHA-256 of the file before the chain names
+// it, because its inputs go soon after. The chain changes in one step
+// (manifest.Chain.Replace), which fails when a single input is not there any more,
+// so a record is listed exactly once at any moment: before that step the inputs
+// stand, behind it the output. What was built in vain is named by nothing and left
+// to the sweep of orphans. Nothing is deleted here.
 //
 // A replace whose answer was lost is asked again until it is known how it ended,
 // before anything else is merged in that partition; until then [Merger.InUse]

@@ -250,6 +250,10 @@ func (m *Merger) merge(ctx context.Context, id broker.PartitionID, chain Chain, 
 	key := manifest.SegmentKey(id, sealed.Info.Base, sealed.Info.Next, a.Generation, a.Nonce)
 	m.hold(key)
 	output, err := upload.Send(ctx, m.opts.FS, m.opts.Store, m.limit, id, sealed, a)
+	if err == nil {
+		// Soon it is the only copy.
+		err = m.compare(ctx, key, &sealed.Info)
+	}
 	if err != nil {
 		m.release(key) // nothing will name it
 		return err

@@ -2,12 +2,14 @@ package merge
 
 import (
 	"context"
+	"crypto/sha256"
 	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/time/rate"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
@@ -59,6 +61,22 @@ func (o object) ReadAt(p []byte, off int64) (int, error) {
 		err = errcode.New(errcode.Corrupt, "object %s ends at position %d", o.key, off+int64(n))
 	}
 	return n, err
+}
+
+// compare reads an object back and holds all of it against the file that was sent.
+// It may have been damaged in the store or on its way here: nobody can tell, and
+// another try has another key.
+func (m *Merger) compare(ctx context.Context, key string, want *segment.Info) error {
+	sum := sha256.New()
+	r := m.limited(ctx, object{ctx, m.opts.Store, key})
+	n, err := io.CopyBuffer(struct{ io.Writer }{sum}, io.NewSectionReader(r, 0, want.Bytes), make([]byte, min(readBytes, want.Bytes)))
+	if err != nil {
+		return errcode.New(errcode.Transient, "read %s back: %w", key, err)
+	}
+	if got := [sha256.Size]byte(sum.Sum(nil)); got != want.FileSHA256 {
+		return errcode.New(errcode.Transient, "object %s was sent with SHA-256 %x, and its %d bytes read back have %x: it is left alone", key, want.FileSHA256, n, got)
+	}
+	return nil
 }
 
 // limited reads no faster than the limiter says.
