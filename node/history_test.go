@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -134,6 +135,9 @@ func (f *nodeLife) options(dir string, fs *crash.FS) Options {
 	o.WALInterval, o.WALFileSize, o.FlushBytes = time.Millisecond, 64<<10, 2<<10
 	o.MemoryBudget, o.CacheBytes = 4<<20, 4<<20
 	o.StateInterval = []time.Duration{time.Millisecond, time.Hour}[f.t.Rand.IntN(2)]
+	// Merges and deletes come when an act says so, and wait for nothing then.
+	o.MergeInterval, o.MergeMinSegments, o.GarbageInterval = time.Hour, 2, time.Hour
+	o.GarbageGrace, o.PITRWindow, o.OrphanInterval = time.Nanosecond, time.Nanosecond, time.Millisecond
 	return o
 }
 
@@ -295,10 +299,12 @@ func (f *nodeLife) adopt(n *Node) {
 	f.n = n
 }
 
-func (f *nodeLife) produce() {
+func (f *nodeLife) produce() { f.produceTo(f.t.Rand.IntN(nodeParts)) }
+
+func (f *nodeLife) produceTo(to int) {
 	rng := f.t.Rand
 	var records []broker.NewRecord
-	part := int32(rng.IntN(nodeParts))
+	part := int32(to)
 	f.mu.Lock()
 	for range 1 + rng.IntN(5) {
 		v := fmt.Sprintf("%x-%s", rng.Uint64(), strings.Repeat("x", rng.IntN(500)))
@@ -366,6 +372,78 @@ func (f *nodeLife) until(what string, ok func() bool) {
 	}
 }
 
+// merge makes small segments, has them merged, and their objects deleted or not,
+// while a reader stands somewhere in front of them.
+func (f *nodeLife) merge() {
+	n, rng := f.n, f.t.Rand
+	ctx := context.Background()
+	topic, _ := n.meta.Topic("t")
+	part := rng.IntN(nodeParts)
+	p := n.engine.Get(broker.PartitionID{Topic: topic.ID, Partition: uint32(part)})
+	for range 5 + rng.IntN(3) {
+		f.produceTo(part)
+		f.must(n.engine.Seal(p))
+	}
+	f.mu.Lock()
+	well := !f.down && f.flaky == 0
+	f.mu.Unlock()
+	if well {
+		f.until("upload", func() bool { end, _ := p.ArchivedEnd(); return end >= p.HighWatermark() })
+	}
+	f.must(n.engine.Checkpoint(ctx)) // what the archive confirmed is written down
+	if rng.IntN(2) == 0 {
+		_, err := n.engine.Evict(p, p.HighWatermark())
+		f.must(err)
+	}
+	if !well { // it may fail anywhere, and lose nothing by it
+		_ = n.merger.Turn(ctx)
+		_, _ = n.collector.Turn(ctx)
+		return
+	}
+	want := f.logOf(n, uint32(part))
+	r, err := n.ReadLog(ctx, broker.ReadRequest{Topic: "t", Partition: uint32(part), From: -1, To: -1})
+	f.must(err)
+	read := func(most int) {
+		for most > 0 && len(want) > 0 {
+			recs, err := r.Next(ctx)
+			if err == io.EOF {
+				return
+			}
+			f.must(err)
+			for _, rec := range recs {
+				if len(want) == 0 || rec.Offset != want[0].Offset || string(rec.Value) != string(want[0].Value) {
+					f.t.Fatalf("partition %d: a reader met offset %d, or other bytes of it, beside a merge; %d records were left", part, rec.Offset, len(want))
+				}
+				want = want[1:]
+			}
+			most--
+		}
+	}
+	read(rng.IntN(4))
+	before := n.chains.known(p.ID).Len()
+	f.must(n.merger.Turn(ctx))
+	merges.made.Add(1)
+	if n.chains.known(p.ID).Len() < before {
+		merges.fewer.Add(1)
+	}
+	read(rng.IntN(3))
+	if rng.IntN(2) == 0 {
+		// Twice: what is an orphan has to be one at two looks.
+		for range 2 {
+			_, err := n.collector.Turn(ctx)
+			f.must(err)
+		}
+	}
+	read(1 << 30)
+	if len(want) > 0 {
+		f.t.Fatalf("partition %d: a reader beside a merge ends before offset %d", part, want[0].Offset)
+	}
+}
+
+// merges counts, over all histories, turns of merging and how many made a chain
+// shorter.
+var merges struct{ made, fewer atomic.Int64 }
+
 func (f *nodeLife) act() {
 	n, rng := f.n, f.t.Rand
 	f.mu.Lock()
@@ -375,7 +453,7 @@ func (f *nodeLife) act() {
 		t, _ := n.meta.Topic("t")
 		return broker.PartitionID{Topic: t.ID, Partition: uint32(rng.IntN(nodeParts))}
 	}
-	switch rng.IntN(15) {
+	switch rng.IntN(16) {
 	case 0, 1, 2, 3:
 		f.produce()
 	case 4, 5:
@@ -406,6 +484,10 @@ func (f *nodeLife) act() {
 		f.mu.Lock()
 		f.down = f.down || rng.IntN(3) == 0
 		f.mu.Unlock()
+	case 15:
+		if f.depth == 0 || rng.IntN(3) == 0 {
+			f.merge()
+		}
 	}
 }
 
@@ -546,9 +628,9 @@ func memoryDir(t *crash.T) string {
 	return dir
 }
 
-// I1, I2, I3, I4, I6, I8, I11, I15, I16, B50, B72: a whole node produces,
-// delivers, acks, flushes, seals, checkpoints, uploads and ships, with a
-// bucket that goes down or loses answers. The process dies, the power goes or the
+// I1, I2, I3, I4, I6, I7, I8, I11, I15, I16, B50, B72: a whole node produces,
+// delivers, acks, flushes, seals, checkpoints, uploads and ships, merges segments and
+// deletes what nothing needs, with a bucket that goes down or loses answers. The process dies, the power goes or the
 // disk is lost between any two changes of a file or requests to the bucket, in
 // a recovery too. Then the node starts again, or is restored from the bucket.
 func TestHistories(t *testing.T) {
@@ -572,4 +654,9 @@ func TestHistories(t *testing.T) {
 		}
 		f.run(n)
 	})
+	made, fewer := merges.made.Load(), merges.fewer.Load()
+	t.Logf("%d of %d turns merged something", fewer, made)
+	if made > 20 && fewer < made/4 {
+		t.Errorf("%d of %d turns merged something: the histories have no merges", fewer, made)
+	}
 }

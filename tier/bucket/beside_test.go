@@ -239,6 +239,34 @@ func TestVerifyBesideMerges(t *testing.T) {
 	if got, _ := verify(t, b, Options{Deep: true, Parallel: 1}); len(got) != 0 {
 		t.Errorf("between list and read: %v", got)
 	}
+	// All of them.
+	st, all = archive(t)
+	done.Store(false)
+	b = &reading{Store: st, before: func(key string) {
+		if key == all[pid][1].Key() && done.CompareAndSwap(false, true) {
+			c, err := manifest.Load(ctx, st, pid, 0)
+			if err == nil {
+				_, err = c.Trim(ctx, owner(1), 40)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			for _, s := range all[pid] {
+				remove(t, st, s.Key())
+			}
+		}
+	}}
+	if got, _ := verify(t, b, Options{Deep: true}); len(got) != 0 {
+		t.Errorf("all trimmed: %v", got)
+	}
+	// One that is missing, of a chain that cannot be read on.
+	st, all = archive(t)
+	remove(t, st, all[pid][1].Key())
+	put(t, st, manifest.EntryKey(pid, 6), []byte("x"))
+	broken := &beside{Store: st, shown: func(string) {}}
+	if got, _ := verify(t, &unlisted{broken, manifest.EntryKey(pid, 6)}, Options{}); len(got) != 2 || got[0].What != ChainBroken || got[1].What != ObjectMissing {
+		t.Errorf("a broken chain: %v", got)
+	}
 	// One that goes and is named still.
 	st, all = archive(t)
 	done.Store(false)
@@ -250,6 +278,20 @@ func TestVerifyBesideMerges(t *testing.T) {
 	if got, _ := verify(t, b, Options{Deep: true}); len(got) != 1 || got[0].What != ObjectMissing || got[0].Key != all[pid][1].Key() {
 		t.Errorf("a lost object: %v", got)
 	}
+}
+
+// unlisted passes over a key, as a list does that ran before it was put.
+type unlisted struct {
+	objstore.Store
+	key string
+}
+
+func (u *unlisted) List(ctx context.Context, prefix, after string, n int) (objstore.Page, error) {
+	page, err := u.Store.List(ctx, prefix, after, n)
+	if len(page.Objects) > 0 && page.Objects[0].Key == u.key {
+		return u.Store.List(ctx, prefix, u.key, n)
+	}
+	return page, err
 }
 
 // reading does something before a range of an object is read.

@@ -174,8 +174,8 @@ func (v *verifier) objects(ctx context.Context, p *partition, c *manifest.Chain,
 		if err != nil || len(missing) == 0 {
 			return err
 		}
-		now, err := v.namedNow(ctx, c)
-		if err != nil {
+		now, known := v.namedNow(ctx, c)
+		if err := ctx.Err(); err != nil {
 			return err
 		}
 		named := make(map[objectID]bool, len(now))
@@ -191,7 +191,7 @@ func (v *verifier) objects(ctx context.Context, p *partition, c *manifest.Chain,
 			}
 		}
 		for i := range missing {
-			if now == nil || named[idOf(&missing[i].seg)] {
+			if !known || named[idOf(&missing[i].seg)] {
 				v.find(missing[i].f)
 			}
 		}
@@ -201,19 +201,17 @@ func (v *verifier) objects(ctx context.Context, p *partition, c *manifest.Chain,
 	}
 }
 
-// namedNow returns what the chain names by now, nil when that cannot be read,
-// which is reported. Its error is ctx's.
-func (v *verifier) namedNow(ctx context.Context, c *manifest.Chain) ([]manifest.Segment, error) {
-	var now []manifest.Segment
+// namedNow returns what the chain names by now; known is false when that cannot be
+// read, which is reported.
+func (v *verifier) namedNow(ctx context.Context, c *manifest.Chain) (now []manifest.Segment, known bool) {
 	_, err := c.Refresh(ctx)
 	if err == nil {
 		now, err = c.Segments(ctx, c.Start(), c.End())
 	}
 	if err != nil && ctx.Err() == nil {
 		v.failed(ChainBroken, manifest.EntryKey(c.Partition(), c.Seq()+1), c.Partition(), err)
-		return nil, nil
 	}
-	return now, ctx.Err()
+	return now, err == nil
 }
 
 // size asks for the object of a segment that the list was too early for.
