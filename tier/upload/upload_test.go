@@ -211,6 +211,10 @@ func TestFailedPreparation(t *testing.T) {
 			if !failed {
 				t.Fatal("nothing failed")
 			}
+			page, err := s.Store.List(context.Background(), manifest.PartitionPrefix(pid)+"s/", "", 0)
+			if err != nil || len(page.Objects) != 3 {
+				t.Errorf("%d objects, want 3: %v", len(page.Objects), err)
+			}
 			families, err := reg.Gather()
 			if err != nil {
 				t.Fatal(err)
