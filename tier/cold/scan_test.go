@@ -23,7 +23,8 @@ import (
 func TestFirstBatch(t *testing.T) {
 	st := newStore()
 	seg, data := archived(t, st, 0, repeat(400, 20_000)...)
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
 	for _, from := range []int64{0, 133, 200, 399} {
 		c := open(t, vfs.NewMem(), st, func(c *Config) { c.MaxBytes = 1 })
 		second, given := make(chan struct{}), make(chan struct{})
