@@ -95,6 +95,10 @@ func (l ownedLog) Local() partition.Local { return l.p.Local() }
 
 func (l ownedLog) Trim(start int64) (partition.Freed, error) { return l.n.engine.Trim(l.p, start) }
 
+func (l ownedLog) Doubts() [][3]int64 { return l.p.Doubts() }
+
+func (l ownedLog) SetDoubts(d [][3]int64) { l.p.SetDoubts(d) }
+
 func (l ownedLog) Evict(below int64) (partition.Freed, error) { return l.n.engine.Evict(l.p, below) }
 
 func (l ownedLog) Followed(end int64, seq uint64, gap bool) {

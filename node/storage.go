@@ -386,7 +386,7 @@ func (c capture) Capture() (*archive.State, error) {
 		b := p.Base()
 		ps := archive.PartitionState{
 			Topic: p.ID.Topic, Partition: p.ID.Partition, Generation: b.Generation, PreviousEnd: b.PreviousEnd,
-			Start: b.Start, Next: p.HighWatermark(), Gaps: b.Gaps, GroupLSN: max(lsn, next-1),
+			Start: b.Start, Next: p.HighWatermark(), Gaps: b.Gaps, GroupLSN: max(lsn, next-1), Doubts: p.Doubts(),
 		}
 		for i := range states {
 			ps.Groups = append(ps.Groups, states[i].Append(nil))

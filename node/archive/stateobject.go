@@ -37,8 +37,9 @@ type PartitionState struct {
 	Start       int64          `json:"start"`
 	Next        int64          `json:"next"` // high watermark at the capture
 	Gaps        [][2]int64     `json:"gaps,omitempty"`
-	GroupLSN    uint64         `json:"group_lsn"` // group entries up to here are in Groups
-	Groups      [][]byte       `json:"groups"`    // states in the encoding of package queue
+	GroupLSN    uint64         `json:"group_lsn"`        // group entries up to here are in Groups
+	Groups      [][]byte       `json:"groups"`           // states in the encoding of package queue
+	Doubts      [][3]int64     `json:"doubts,omitempty"` // append times that cannot be right, as in the local state
 }
 
 // ID is the partition's id.

@@ -251,6 +251,53 @@ func TestArchivedSegmentWithoutLocalCopy(t *testing.T) {
 		t.Errorf("segment %d is archived, and is handed to the archive again", s.Base)
 	}
 	check(r)
+	// What the archive confirmed is forgotten here, once: the next start finds a
+	// local state that names no file which is not there.
+	entries, err := r.engine.opts.State.Load()
+	if err != nil || len(entries) != 1 || len(entries[0].Sealed) != len(files)-3 {
+		t.Fatalf("%d segments are listed of %d, 3 of which are missing: %v", len(entries[0].Sealed), len(files), err)
+	}
+	for _, s := range entries[0].Sealed {
+		if _, err := fs.Stat(r.engine.Get(pid(0)).segmentPath(s.Base)); err != nil {
+			t.Errorf("segment %d is listed: %v", s.Base, err)
+		}
+	}
+	if end := entries[0].ArchivedEnd; end < entries[0].Sealed[0].Base {
+		t.Errorf("archived up to %d, and files below %d are forgotten", end, entries[0].Sealed[0].Base)
+	}
+	r.close()
+	r = open(t, fs, change)
+	check(r)
+	r.close()
+}
+
+// A missing segment that the archive covers with other objects, and has not
+// confirmed, stays listed; without an archive every missing one does (I6, I10).
+func TestUnconfirmedMissingSegmentStaysListed(t *testing.T) {
+	fs := vfs.NewMem()
+	archive := newMemArchive()
+	change := func(o *Options) { o.Archive, o.Compress = archive, noCompression }
+	r := open(t, fs, change)
+	r.create(0)
+	values, _ := wants(1000)
+	for _, v := range values {
+		if _, err := r.produce(0, v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.flush(0)
+	r.archiveAll(archive, 0)
+	r.checkpoint()
+	files := r.segments(0)
+	r.close()
+	if err := fs.Remove(files[0]); err != nil {
+		t.Fatal(err)
+	}
+	r = open(t, fs, func(o *Options) { o.Compress = noCompression }) // started without the archive
+	entries, err := r.engine.opts.State.Load()
+	if err != nil || len(entries[0].Sealed) != len(files) {
+		t.Fatalf("%d segments are listed of %d: %v", len(entries[0].Sealed), len(files), err)
+	}
 	r.close()
 }
 

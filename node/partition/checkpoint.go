@@ -292,7 +292,7 @@ func (p *Partition) entryLocked() state.Partition {
 		Generation: p.mu.generation, PreviousEnd: p.mu.previousEnd, Start: p.mu.start, Oldest: p.mu.oldest, Gaps: p.mu.gaps,
 		Flushed: p.filesEnd(), GroupLSN: p.mu.groupLSN, ChainSeq: p.mu.chainSeq, ArchivedEnd: p.mu.archivedEnd,
 		SkippedLSN: p.mu.skippedLSN, SkippedEnd: p.mu.skippedEnd,
-		Carried: p.mu.carried,
+		Carried: p.mu.carried, Doubts: p.mu.doubts,
 	}
 	if p.files.active != nil {
 		meta := p.files.meta

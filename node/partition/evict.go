@@ -87,6 +87,24 @@ type Local struct {
 	Cut int64
 }
 
+// Doubts returns what is known of append times of p that cannot be right, as the
+// local state keeps it. The caller does not change it.
+func (p *Partition) Doubts() [][3]int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.doubts
+}
+
+// SetDoubts replaces what Doubts returns. It is durable with the next checkpoint,
+// and with the next trim or eviction: nothing goes on the ground of what is
+// known and would be forgotten. The slice is p's from then on.
+func (p *Partition) SetDoubts(d [][3]int64) {
+	p.mu.Lock()
+	p.mu.doubts = d
+	p.mu.Unlock()
+	p.e.dirty.add(p)
+}
+
 // Local describes p for decisions about what may go.
 func (p *Partition) Local() Local {
 	p.files.RLock()

@@ -56,6 +56,7 @@ type Partition struct {
 		skippedLSN        uint64 // see state.Partition
 		skippedEnd        int64
 		carried           state.Carried // durable in the log
+		doubts            [][3]int64    // append times that cannot be right; replaced, never changed
 		checkpointCarried state.Carried // as the last checkpoint says
 		groupLSN          uint64        // group entries up to here are in the checkpointed group states
 		groupsChanged     bool          // since the last checkpoint

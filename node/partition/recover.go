@@ -22,7 +22,7 @@ func (e *Engine) newPartition(id broker.PartitionID, entry state.Partition) *Par
 	p.mu.oldest, p.mu.groupLSN, p.mu.gaps = entry.Oldest, entry.GroupLSN, entry.Gaps
 	p.mu.archivedEnd, p.mu.chainSeq = entry.ArchivedEnd, entry.ChainSeq
 	p.mu.skippedLSN, p.mu.skippedEnd = entry.SkippedLSN, entry.SkippedEnd
-	p.mu.carried = entry.Carried
+	p.mu.carried, p.mu.doubts = entry.Carried, entry.Doubts
 	p.mu.checkpointCarried = p.mu.carried
 	p.mu.checkpointed = entry.Flushed
 	p.setEnd(entry.Flushed)
@@ -61,16 +61,43 @@ func (e *Engine) Load(entries []state.Entry) error {
 			}
 		}
 		p.sweepMends()
-		if err := p.openFiles(entry); err != nil {
+		gone, err := p.openFiles(entry)
+		if err != nil {
 			p.files.unopened = entry.Sealed
 			p.refuse(err)
+			continue
+		}
+		if err := p.forget(entry, gone); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// openFiles checks the listed segments and opens the active one.
-func (p *Partition) openFiles(entry *state.Entry) error {
+// forget takes segments out of the local state whose files are missing and that
+// nothing here needs: the archive confirmed that it has exactly their bytes, or
+// they are trimmed. It is as if they had been evicted, in the same one step.
+// Nothing else runs yet.
+func (p *Partition) forget(entry *state.Entry, gone []state.Sealed) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	b := p.e.opts.State.NewBatch()
+	for i := range gone {
+		b.DeleteSegment(p.ID, gone[i].Base)
+		if gone[i].Confirmed {
+			// A chain that names it reaches that far, whatever the last checkpoint saw.
+			p.mu.archivedEnd = max(p.mu.archivedEnd, gone[i].Next)
+			entry.ArchivedEnd = p.mu.archivedEnd
+		}
+	}
+	b.PutPartition(p.ID, entry.Partition)
+	return b.Commit()
+}
+
+// openFiles checks the listed segments and opens the active one. It returns those
+// that are missing for good.
+func (p *Partition) openFiles(entry *state.Entry) (gone []state.Sealed, err error) {
 	for i := range entry.Sealed {
 		s := &entry.Sealed[i]
 		st, err := p.e.opts.FS.Stat(p.segmentPath(s.Base))
@@ -82,22 +109,25 @@ func (p *Partition) openFiles(entry *state.Entry) error {
 			p.files.sealed = append(p.files.sealed, *s)
 			p.e.opts.Logger.Warn("a local segment file is damaged, its records are read from the archive", "file", p.segmentPath(s.Base), "bytes", st.Size(), "sealed", s.Bytes)
 		case err == nil:
-			return errcode.New(errcode.Corrupt, "segment %s has %d bytes, %d were sealed: restore the file, or the node from the archive", p.segmentPath(s.Base), st.Size(), s.Bytes)
+			return nil, errcode.New(errcode.Corrupt, "segment %s has %d bytes, %d were sealed: restore the file, or the node from the archive", p.segmentPath(s.Base), st.Size(), s.Bytes)
+		case errors.Is(err, iofs.ErrNotExist) && (s.Confirmed && p.e.opts.Archive != nil || s.Next <= entry.Oldest):
+			gone = append(gone, *s)
+			p.e.opts.Logger.Warn("local copy of an archived or trimmed segment is missing, nothing here needs it; it is forgotten", "file", p.segmentPath(s.Base))
 		case errors.Is(err, iofs.ErrNotExist) && (s.Confirmed || s.Next <= max(entry.ArchivedEnd, entry.Oldest)):
 			p.e.opts.Logger.Warn("local copy of an archived or trimmed segment is missing, nothing here needs it", "file", p.segmentPath(s.Base))
 		case errors.Is(err, iofs.ErrNotExist):
-			return errcode.New(errcode.Corrupt, "segment %s is missing and the archive does not have it: restore the file, or the node from the archive", p.segmentPath(s.Base))
+			return nil, errcode.New(errcode.Corrupt, "segment %s is missing and the archive does not have it: restore the file, or the node from the archive", p.segmentPath(s.Base))
 		default:
-			return errcode.Wrap(errcode.Storage, err, "look at segment %s", p.segmentPath(s.Base))
+			return nil, errcode.Wrap(errcode.Storage, err, "look at segment %s", p.segmentPath(s.Base))
 		}
 	}
 	if entry.Active != nil && !p.isSealed(entry.Active.Base) {
 		p.files.meta = *entry.Active
 		if err := p.openActive(entry.Flushed); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return p.adoptNewer()
+	return gone, p.adoptNewer()
 }
 
 // openActive recovers the active file, or adopts the sealed one that a crash
@@ -260,7 +290,7 @@ func (e *Engine) replayBase(b frame.Base) error {
 		return err
 	}
 	// Files may have been written before the first checkpoint.
-	if err := p.openFiles(&entry); err != nil {
+	if _, err := p.openFiles(&entry); err != nil { // a base lists no segments, none is missing
 		p.refuse(err)
 	}
 	return nil

@@ -72,6 +72,22 @@ func (s *survey) restored(id broker.PartitionID) *restored {
 	return p
 }
 
+// doubts is what the newest state object that has the partition says of append
+// times that cannot be right.
+func (s *survey) doubts(id broker.PartitionID) (out [][3]int64) {
+	for _, i := range s.incarnations {
+		if i.state == nil {
+			continue
+		}
+		for k := range i.state.Partitions {
+			if p := &i.state.Partitions[k]; p.ID() == id {
+				out = p.Doubts
+			}
+		}
+	}
+	return out
+}
+
 // walBytes is the size of the shipped WAL that a restore reads.
 func (s *survey) walBytes() (n int64) {
 	for _, i := range s.incarnations {

@@ -329,7 +329,7 @@ func (r *run) openEngine() error {
 	r.parts = make(map[broker.PartitionID]*restored, len(r.survey.chains))
 	for id, c := range r.survey.chains {
 		p, err := r.engine.Import(id, state.Partition{
-			Oldest: c.Start(), Flushed: c.End(), ArchivedEnd: c.End(), ChainSeq: c.Seq(), Gaps: gapsOf(c),
+			Oldest: c.Start(), Flushed: c.End(), ArchivedEnd: c.End(), ChainSeq: c.Seq(), Gaps: gapsOf(c), Doubts: r.survey.doubts(id),
 		})
 		if err != nil {
 			return err

@@ -122,6 +122,7 @@ func (s *Sweeper) follow(ctx context.Context, l Log, chain Chain, now int64, tru
 		if err != nil {
 			return err
 		}
+		s.parts[l.ID()].keep(l, false)
 		if start = min(start, local.HighWatermark); start > local.Oldest {
 			if !s.trim(l, start) {
 				return nil

@@ -36,6 +36,11 @@ type Log interface {
 	// Followed says that the archive's chain ends at end now, with entry seq,
 	// and that gap is true when a gap was added: uploads behind it can go on.
 	Followed(end int64, seq uint64, gap bool)
+	// Doubts returns what SetDoubts kept, also before a restart: records from
+	// [0] to [1] whose age counts from [2] (ms). It survives with the next
+	// Trim, or within seconds.
+	Doubts() [][3]int64
+	SetDoubts(d [][3]int64)
 }
 
 // Chain is the archive's list of a partition's segments. *manifest.Chain is one

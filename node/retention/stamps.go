@@ -15,7 +15,7 @@ type span struct{ from, to, at int64 }
 
 // stamps are the append times of one partition that cannot be right, ascending by
 // when they were found. The clock was wrong when the records came, or nobody
-// knows when they came. It is forgotten with the process. What has no append
+// knows when they came. It is kept with the partition, see doubts. What has no append
 // time, one that lies ahead, or one from before its topic or from before the
 // records in front of it, counts anew then: such records stay longer, never
 // shorter.
@@ -79,6 +79,14 @@ func (s *stamps) within(x *partition.Piece) (at int64, inside bool) {
 		}
 	}
 	return at, inside
+}
+
+// clamp brings times that lie ahead of now, which is right, back to it: they were
+// noted by a clock that was ahead, and would keep records until it is that late.
+func (s *stamps) clamp(now int64) {
+	for i := range s.spans {
+		s.spans[i].at = min(s.spans[i].at, now)
+	}
 }
 
 // forget drops what is below the start of the log.

@@ -38,9 +38,11 @@ type Sweeper struct {
 // part is what the sweeper remembers of a partition.
 type part struct {
 	stamps stamps
-	seen   int64  // the append times of records from here on may be wrong: the clock was not known to be right since
-	first  oldest // of the archive's chain
-	failed string // what was logged last; "" = the last try worked
+	kept   [][3]int64 // what the partition was given to keep
+	open   bool       // a process before this one did not find out about what lies above seen
+	seen   int64      // the append times of records from here on may be wrong: the clock was not known to be right since
+	first  oldest     // of the archive's chain
+	failed string     // what was logged last; "" = the last try worked
 }
 
 // New returns a sweeper; Run makes it work.
@@ -53,7 +55,8 @@ func New(o Options) (*Sweeper, error) {
 	s.metrics = newMetrics(o.Registerer, s)
 	s.clock.asks = o.Archive != nil
 	for _, l := range o.Logs() {
-		s.parts[l.ID()] = &part{seen: l.Local().HighWatermark} // what comes from here on comes by this process's clock
+		// What comes from here on comes by this process's clock.
+		s.parts[l.ID()] = newPart(l, l.Local().HighWatermark)
 	}
 	return s, nil
 }
@@ -123,7 +126,7 @@ func (s *Sweeper) remember(logs []Log) {
 	for _, l := range logs {
 		p := s.parts[l.ID()]
 		if p == nil {
-			p = &part{seen: l.Local().Oldest} // it began since
+			p = newPart(l, l.Local().Oldest) // it began since
 		}
 		if limits, ok := l.Limits(); ok {
 			p.stamps.created = limits.CreatedMS
@@ -155,18 +158,24 @@ func (s *Sweeper) checkClock(ctx context.Context, logs []Log) bool {
 		s.opts.Logger.Info("retention goes on, the clocks agree")
 	}
 	if paused != "" {
+		for _, l := range logs {
+			s.parts[l.ID()].keep(l, true)
+		}
 		return false
 	}
 	now, right := s.opts.Now().UnixMilli(), s.clock.right(s.opts.Elapsed())
 	for _, l := range logs {
 		p, local := s.parts[l.ID()], l.Local()
-		if resumed {
+		if resumed || p.open {
 			p.stamps.distrust(p.seen, local.HighWatermark, now)
+			p.open = false
 		}
 		if right {
+			p.stamps.clamp(now)
 			p.seen = local.HighWatermark
 		}
 		p.stamps.forget(local.Oldest)
+		p.keep(l, false)
 	}
 	return true
 }
@@ -179,9 +188,10 @@ func (s *Sweeper) local(l Log, now int64, trusted bool) {
 		return
 	}
 	p, local := s.parts[l.ID()], l.Local()
-	p.stamps.correct(local.Pieces, now)
 	start := local.Oldest
-	if trusted {
+	if trusted { // else now says nothing about any append time
+		p.stamps.correct(local.Pieces, now)
+		p.keep(l, false)
 		start = startByAge(local.Pieces, start, over(now, limits.AgeMS))
 		start = startByBytes(local.Pieces, start, bytesOf(local.Pieces, 0), limits.Bytes)
 	}
@@ -190,7 +200,9 @@ func (s *Sweeper) local(l Log, now int64, trusted bool) {
 			return
 		}
 		local = l.Local()
-		p.stamps.correct(local.Pieces, now)
+		if trusted {
+			p.stamps.correct(local.Pieces, now)
+		}
 	}
 	if s.opts.Archive == nil || !s.opts.Archive.Readable() {
 		return // a copy goes only when its object can be read

@@ -15,11 +15,14 @@ type fakeLog struct {
 	id    broker.PartitionID
 	limit Limits
 	local partition.Local
+	kept  [][3]int64 // what survives a restart
 }
 
 func (l *fakeLog) ID() broker.PartitionID       { return l.id }
 func (l *fakeLog) Limits() (Limits, bool)       { return l.limit, true }
 func (l *fakeLog) Followed(int64, uint64, bool) {}
+func (l *fakeLog) Doubts() [][3]int64           { return l.kept }
+func (l *fakeLog) SetDoubts(d [][3]int64)       { l.kept = d }
 
 func (l *fakeLog) Local() partition.Local {
 	out := l.local
@@ -179,6 +182,73 @@ func TestWrongTimesAreRememberedWhileTheDiskFails(t *testing.T) {
 	c.turns(10 * time.Minute)
 	c.kept("after the disk is back", l, 0)
 	c.turns(day)
+	c.kept("a day later", l, 10)
+}
+
+// restart ends the process and begins the next one, with what the logs kept.
+func (c *sweeping) restart() {
+	c.t.Helper()
+	next := newSweeping(c.t, c.archive, c.wrong, c.logs...)
+	next.right, next.mono = c.right, c.mono
+	*c = *next
+	c.s.opts.Logs, c.s.opts.Now = c.all, c.now
+	c.s.opts.Elapsed = func() time.Duration { return c.mono }
+}
+
+// What is known of wrong append times outlives a restart: records that a clock
+// ahead stamped go a time after that was found, not a time after the last start;
+// those of a clock that went back, also when the process ends before it is set,
+// stay for their time; and no restart is needed to get rid of either (I10).
+func TestWrongTimesSurviveARestart(t *testing.T) {
+	l := aged(1, 3*day)
+	c := newSweeping(t, &fakeArchive{}, 0, l)
+	l.add(c.now().Add(years)) // a clock that was ahead, of an earlier process
+	c.turns(time.Hour)
+	if len(l.kept) != 1 {
+		t.Fatalf("kept %v", l.kept)
+	}
+	for range 5 {
+		c.restart()
+		c.turns(12 * time.Hour)
+	}
+	c.kept("before its time", l, 0)
+	c.turns(12 * time.Hour)
+	c.kept("three days after it was found", l, 10)
+	if len(l.kept) != 0 {
+		t.Fatalf("what is gone is remembered: %v", l.kept)
+	}
+
+	l = aged(1, 3*day)
+	c = newSweeping(t, &fakeArchive{}, 0, l)
+	c.turns(time.Hour)
+	c.wrong, c.archive.skew = -years, years
+	c.turns(5 * time.Minute)
+	l.add(c.now())
+	c.turns(5 * time.Minute)
+	c.restart() // before anybody has set the clock
+	l.add(c.now())
+	c.turns(5 * time.Minute)
+	c.set()
+	c.restart() // and before anybody has looked since
+	c.turns(2 * time.Hour)
+	c.kept("stamped years ago by a clock that went back", l, 0)
+	c.restart()
+	c.turns(2 * day)
+	c.kept("two days later", l, 0)
+	c.turns(day)
+	c.kept("three days later", l, 20)
+}
+
+// A time that was noted by a clock that is ahead is brought back once the clock
+// is right: nothing is kept until it is that late (I10).
+func TestTimesNotedAheadDoNotKeepForEver(t *testing.T) {
+	l := aged(1, day)
+	l.kept = [][3]int64{{0, 10, time.UnixMilli(1_800_000_000_000).Add(years).UnixMilli()}}
+	l.add(time.UnixMilli(1_800_000_000_000).Add(years))
+	c := newSweeping(t, &fakeArchive{}, 0, l)
+	c.turns(20 * time.Hour)
+	c.kept("before its time", l, 0)
+	c.turns(6 * time.Hour)
 	c.kept("a day later", l, 10)
 }
 

@@ -37,6 +37,10 @@ type Partition struct {
 	// reaches SkippedEnd, a restore needs the log from SkippedLSN on. 0 = none.
 	SkippedLSN uint64 `json:"skipped_lsn,omitempty"`
 	SkippedEnd int64  `json:"skipped_end,omitempty"`
+	// Records [0] to [1] have append times that cannot be right: age counts from
+	// [2] (ms). The last may be open, with zeros for both: from [0] on nobody has
+	// found out yet.
+	Doubts [][3]int64 `json:"doubts,omitempty"`
 }
 
 // Carried says that the log holds a partition's records from offset From up to
