@@ -4,7 +4,6 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/node/restore"
@@ -23,7 +22,7 @@ func TestRestoreByAnotherNode(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), id)
 		_, err := restore.Run(context.Background(), restore.Options{
 			Store: b.stack, Dir: dir, NodeID: id, RaftAddr: "127.0.0.1:0", TakeOver: true, Force: true,
-			Now: func() time.Time { return time.Now().Add(time.Hour) },
+			Now: daysLater,
 		})
 		if err != nil {
 			t.Fatal(err)

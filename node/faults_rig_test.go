@@ -217,6 +217,10 @@ func (r *faultRig) unchanged(what string, taken ...string) {
 	r.sums = now
 }
 
+// daysLater is the clock of a restore that does not watch an archive for signs of
+// life: its newest object is too old.
+func daysLater() time.Time { return time.Now().Add(48 * time.Hour) }
+
 // restored opens a node that was restored from a bucket alone.
 func restored(t testing.TB, store objstore.Store) *Node {
 	t.Helper()
@@ -224,7 +228,7 @@ func restored(t testing.TB, store objstore.Store) *Node {
 	_, err := restore.Run(context.Background(), restore.Options{
 		Store: store, Dir: dir, NodeID: "node-1", RaftAddr: "127.0.0.1:0", TakeOver: true, Force: true,
 		// The store's clock is not looked at: the other node is known to be there.
-		Now: func() time.Time { return time.Now().Add(time.Hour) },
+		Now: daysLater,
 	})
 	if err != nil {
 		t.Fatalf("restore: %v", err)

@@ -142,7 +142,7 @@ func coldUnder(t *testing.T, store *mem.Store, want []string, c badCall, w badWa
 	dir := filepath.Join(t.TempDir(), "cold")
 	if _, err := restore.Run(context.Background(), restore.Options{
 		Store: store, Dir: dir, NodeID: "node-1", RaftAddr: "127.0.0.1:0", TakeOver: true, Force: true,
-		Now: func() time.Time { return time.Now().Add(time.Hour) },
+		Now: daysLater,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func restoreUnder(t *testing.T, store *mem.Store, want []string, c badCall, w ba
 		defer cancel()
 		_, err := restore.Run(ctx, restore.Options{
 			Store: s, Dir: dir, NodeID: "node-1", RaftAddr: "127.0.0.1:0", TakeOver: true, Force: true,
-			Now: func() time.Time { return time.Now().Add(time.Hour) },
+			Now: daysLater,
 		})
 		return err
 	}

@@ -37,7 +37,7 @@ func TestLostObjectSettlesNothing(t *testing.T) {
 	})
 	closeNode(t, n)
 	dir := filepath.Join(root, "b")
-	if _, err := restore.Run(ctx, restore.Options{Store: store, Dir: dir, NodeID: "node-1", RaftAddr: "127.0.0.1:0", TakeOver: true, Force: true}); err != nil {
+	if _, err := restore.Run(ctx, restore.Options{Store: store, Dir: dir, NodeID: "node-1", RaftAddr: "127.0.0.1:0", TakeOver: true, Force: true, Now: daysLater}); err != nil {
 		t.Fatal(err)
 	}
 	page, err := store.List(ctx, "t/", "", 0)
@@ -110,7 +110,7 @@ func TestTrimPassesALostObject(t *testing.T) {
 	}
 	closeNode(t, n)
 	dir := filepath.Join(t.TempDir(), "b")
-	if _, err := restore.Run(ctx, restore.Options{Store: store, Dir: dir, NodeID: "node-1", RaftAddr: "127.0.0.1:0", TakeOver: true, Force: true}); err != nil {
+	if _, err := restore.Run(ctx, restore.Options{Store: store, Dir: dir, NodeID: "node-1", RaftAddr: "127.0.0.1:0", TakeOver: true, Force: true, Now: daysLater}); err != nil {
 		t.Fatal(err)
 	}
 	page, err := store.List(ctx, "t/", "", 0)

@@ -103,6 +103,35 @@ var mutations = []mutation{
 	{"I7", "upload: an entry without its object", []edit{{"tier/upload/work.go",
 		"	return u.judge(p, it, u.put(ctx, p.pid, it))", "	_ = u.put(ctx, p.pid, it)\n	return nil"}}, "./tier/upload", "TestFlippedByteStopsPartition"},
 
+	// What is deleted from the archive.
+	{"I7", "garbage: what the chain names is deleted", []edit{{"node/garbage/judge.go",
+		"		case named[key]:\n", "		case named[key] && c == nil:\n"}}, "./node/garbage", "TestRetiredAndNeeded"},
+	{"I7", "garbage: the chain is not read again before a delete", []edit{{"node/garbage/judge.go",
+		"	if err == nil {\n		_, err = chain.Refresh(ctx)\n	}\n", ""}}, "./node/garbage", "TestRetiredByAnEntryWithALostAnswer"},
+	{"I7", "garbage: the fences are not asked before a delete", []edit{{"node/garbage/delete.go",
+		"	if err := c.opts.Fence.Confirm(ctx, c.opts.Store); err != nil {\n		return nil, &hindrance{err}\n	}\n", ""}}, "./node/garbage", "TestZombieDeletesNothing"},
+	{"I7", "garbage: an upload in flight is an orphan", []edit{{"node/garbage/orphans.go",
+		"now.Sub(o.since) >= c.opts.Grace", "now.Sub(o.since) >= 0*c.opts.Grace"}}, "./node/garbage", "TestOrphanWaitsItsGrace"},
+	{"I7", "garbage: one object of the shipped log too many goes", []edit{{"node/garbage/shipped.go",
+		"		if o.b <= floor && now", "		if o.a < floor && now"}}, "./node/garbage", "TestCoveredLog"},
+	{"I7", "garbage: an old incarnation's records are not looked for in the chains", []edit{{"node/garbage/proof.go",
+		"	if end := chain.End(); end < r.Next {", "	if end := chain.End(); end < 0 {"}}, "./node/garbage", "TestOldIncarnation"},
+	{"I7", "scrub: a damaged object is given up before the chain names another", []edit{{"node/scrub/repair.go",
+		"	err = chain.Replace(ctx, u.seg, anew.seg)\n", "	s.o.Discard(u.id, []manifest.Segment{u.seg})\n	err = chain.Replace(ctx, u.seg, anew.seg)\n"}}, "./node/scrub", "TestRepairOfAnObjectAtEachStep"},
+
+	// What replaces, or removes, a local copy.
+	{"I6", "scrub: a file is set aside although the archive's copy is bad", []edit{{"node/scrub/repair.go",
+		"		case v.bad != \"\":\n			s.suspect(place{archived, u.id, x.Base})\n			return todo(\"both copies are bad, the object %s as well (%s): put",
+		"		case v.bad != \"\" && s == nil:\n			s.suspect(place{archived, u.id, x.Base})\n			return todo(\"both copies are bad, the object %s as well (%s): put"}}, "./node/scrub", "TestMergedCopy"},
+	{"I6", "engine: a file is replaced by other bytes than were sealed", []edit{{"node/partition/mend.go",
+		"(w.left != 0 || [32]byte(w.sum.Sum(nil)) != info.FileSHA256)", "w.left != 0"}}, "./node/partition", "TestMendIsExact"},
+	{"I6", "engine: a file is replaced by a copy that is not synced", []edit{{"node/partition/mend.go",
+		"		err = errcode.Wrap(errcode.Storage, f.Sync(), \"sync %s\", tmp)\n", "		err = nil\n"}}, "./node/partition", "TestMendAtEachStep"},
+
+	// Reads of the archive.
+	{"B102", "engine: a batch that is trimmed in part is read from its base only", []edit{{"node/partition/record.go",
+		"	if err != nil && !errcode.Is(err, errcode.Gone) {\n", "	if err != nil {\n"}}, "./node", "TestDeliveryFromABatchThatIsTrimmedInPart"},
+
 	// The whole node.
 	{"I11", "node: an ack is answered before it is written", []edit{{"node/consume.go",
 		"	if err := n.log.WaitWritten(ctx, lsn); err != nil {\n		return nil, err\n	}\n	return errs, nil", "	return errs, ctx.Err()"}}, "./node", histories},
@@ -116,4 +145,6 @@ var mutations = []mutation{
 		"Start: manifest.Unclean, PreviousEndAtLeast: p.next", "Start: manifest.Clean, PreviousEndAtLeast: p.next"}}, "./node", histories},
 	{"B50", "datadir: an identity whose name is not synced is used", []edit{{"node/datadir/identity.go",
 		"errcode.Wrap(errcode.Storage, SyncDir(fs, dir), \"sync data directory %s\", dir)", "nil"}}, "./node/datadir", "TestIdentitySurvivesEveryCrash"},
+	{"I1", "datadir: parents that were missing are not synced", []edit{{"node/datadir/identity.go",
+		"segment.MakeDir(fs, nearest(fs, fs.PathDir(dir)), dir)", "segment.MakeDir(fs, fs.PathDir(dir), dir)"}}, "./node/datadir", "TestNewDirectorySurvivesEveryLoss"},
 }
