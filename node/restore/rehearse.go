@@ -3,6 +3,7 @@ package restore
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/node/queue"
@@ -15,8 +16,10 @@ import (
 // usually fits, stored, and is read once; what is beyond is read twice.
 const maxShelf = 256 << 20
 
-// shelf has shipped WAL objects as they are stored. They never change.
+// shelf has shipped WAL objects as they are stored. They never change. It may
+// be used concurrently, for different objects.
 type shelf struct {
+	mu      sync.Mutex
 	objects map[string][]byte
 	room    int
 	keep    bool // false: what is read now is not read again
@@ -26,13 +29,18 @@ func newShelf() *shelf { return &shelf{objects: map[string][]byte{}, room: maxSh
 
 // read returns the object, from the shelf if it is there.
 func (s *shelf) read(ctx context.Context, store objstore.Store, key string) ([]byte, error) {
-	if b, ok := s.objects[key]; ok {
-		if !s.keep {
-			delete(s.objects, key)
-		}
+	s.mu.Lock()
+	b, ok := s.objects[key]
+	if ok && !s.keep {
+		delete(s.objects, key)
+	}
+	s.mu.Unlock()
+	if ok {
 		return b, nil
 	}
 	b, _, err := objstore.ReadAll(ctx, store, key, maxWALStored)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err == nil && s.keep && len(b) <= s.room {
 		s.room -= len(b)
 		s.objects[key] = b
@@ -44,7 +52,7 @@ func (s *shelf) read(ctx context.Context, store objstore.Store, key string) ([]b
 // every object that a restore needs is read, every checksum, link and offset
 // held against the others. Whatever the replay would find damaged is found
 // here, before the cluster that wrote it is ended. The memory that it needs is
-// that of one object, of the shelf, and of what the replay itself holds.
+// that of what is read ahead, of the shelf, and of what the replay itself holds.
 func (s *survey) rehearse(ctx context.Context, o *Options) error {
 	q := queue.New(queue.Options{Now: o.Now, Logger: o.Logger})
 	defer q.Close()

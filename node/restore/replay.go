@@ -99,9 +99,12 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 	next := i.replayFrom()
 	end := next
 	seen := overlap{}
-	for k := i.toReplay(); k < len(i.wal); k++ {
+	first := i.toReplay()
+	objects := r.readAhead(ctx, i, first)
+	defer objects.stop()
+	for k := first; k < len(i.wal); k++ {
 		key := i.wal[k]
-		object, err := readWAL(ctx, r.store, r.shelf, i, key)
+		object, err := objects.next()
 		if err == nil {
 			err = object.Each(func(f wal.Frame) error {
 				switch {
