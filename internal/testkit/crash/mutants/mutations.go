@@ -101,7 +101,7 @@ var mutations = []mutation{
 	{"I8", "ship: no look at the fence before the answer", []edit{{"node/ship/object.go",
 		"	exported := s.exported()\n	if err := s.checkFence(ctx); err != nil {\n		return false, err\n	}\n", "	exported := s.exported()\n"}}, "./node/ship", "TestFenceBetweenPutAndCheck"},
 	{"I7", "upload: an entry without its object", []edit{{"tier/upload/work.go",
-		"	return u.judge(p, it, u.put(ctx, p.pid, it))", "	_ = u.put(ctx, p.pid, it)\n	return nil"}}, "./tier/upload", "TestFlippedByteStopsPartition"},
+		"	return u.judge(p, it, u.sender.put(ctx, p.pid, it))", "	_ = u.sender.put(ctx, p.pid, it)\n	return nil"}}, "./tier/upload", "TestFlippedByteStopsPartition"},
 
 	// What is deleted from the archive.
 	{"I7", "garbage: what the chain names is deleted", []edit{{"node/garbage/judge.go",
