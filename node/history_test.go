@@ -47,7 +47,9 @@ type nodePromise struct {
 	answered []placed
 	acked    []placed
 	durable  uint64
-	shipped  uint64 // what ack=archived goes by
+	shipped  uint64           // what ack=archived goes by
+	asked    [nodeParts]int64 // where the logs begin at most: trims that were asked for
+	trimmed  [nodeParts]int64 // and at least: those that were answered
 	bucket   *crash.Bucket
 }
 
@@ -194,8 +196,13 @@ func (f *nodeLife) verify(n *Node, p nodePromise, keep, keepAcks uint64, gaps bo
 	for part := range uint32(nodeParts) {
 		found[part] = map[int64]string{}
 		next := int64(0)
-		for _, rec := range f.logOf(n, part) {
+		for i, rec := range f.logOf(n, part) {
 			v := string(rec.Value)
+			if i == 0 && !gaps {
+				if next = rec.Offset; next < p.trimmed[part] || next > p.asked[part] {
+					t.Fatalf("partition %d begins at %d, trimmed to %d and at most to %d", part, next, p.trimmed[part], p.asked[part])
+				}
+			}
 			if !sent[v] { // I4
 				t.Fatalf("partition %d: offset %d was invented, or is there twice: %.30q", part, rec.Offset, v)
 			}
@@ -208,7 +215,7 @@ func (f *nodeLife) verify(n *Node, p nodePromise, keep, keepAcks uint64, gaps bo
 		}
 	}
 	for _, a := range p.answered { // I1, I3
-		if got, ok := found[a.part][a.offset]; a.lsn <= keep && got != a.value || ok && got != a.value {
+		if got, ok := found[a.part][a.offset]; a.lsn <= keep && a.offset >= p.asked[a.part] && got != a.value || ok && got != a.value {
 			t.Fatalf("partition %d: offset %d is %.30q, answered was %.30q at LSN %d; promised up to %d", a.part, a.offset, got, a.value, a.lsn, keep)
 		}
 	}
@@ -248,7 +255,7 @@ func (f *nodeLife) verifyGroups(n *Node, p nodePromise, found [nodeParts]map[int
 	for part := range found {
 		for offset := range found[part] {
 			at := place{uint32(part), offset}
-			if _, ok := settled[at]; !ok && !delivered[at] {
+			if _, ok := settled[at]; !ok && !delivered[at] && offset >= p.asked[part] {
 				f.t.Fatalf("partition %d: offset %d was not acked and is not delivered", part, offset)
 			}
 		}
@@ -268,6 +275,16 @@ func (f *nodeLife) adopt(n *Node) {
 	have := map[string]bool{}
 	var answered []placed
 	for part := range uint32(nodeParts) {
+		topic, err := n.topic("t")
+		f.must(err)
+		start := topic.partitions[part].Oldest()
+		f.p.asked[part], f.p.trimmed[part] = start, start
+		for _, a := range f.p.answered {
+			if a.part == part && a.offset < start { // a restore may bring it back
+				answered = append(answered, a)
+				have[a.value] = true
+			}
+		}
 		for _, rec := range f.logOf(n, part) {
 			v := string(rec.Value)
 			have[v] = true
@@ -363,6 +380,22 @@ func (f *nodeLife) ack() {
 	f.p.acked = acked
 }
 
+// trim gives up the older part of a partition's log. The archive follows, when
+// it can.
+func (f *nodeLife) trim(id broker.PartitionID) {
+	p := f.n.engine.Get(id)
+	before := p.Oldest() + f.t.Rand.Int64N(p.HighWatermark()-p.Oldest()+1)
+	f.mu.Lock()
+	f.p.asked[id.Partition] = before
+	f.mu.Unlock()
+	_, err := f.n.Trim(context.Background(), "t", id.Partition, before)
+	f.must(err)
+	f.leased = slices.DeleteFunc(f.leased, func(m broker.Message) bool { return m.Partition == id.Partition && m.Offset < before })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.p.trimmed[id.Partition] = before
+}
+
 // until polls for what happens by itself, at most 20 seconds.
 func (f *nodeLife) until(what string, ok func() bool) {
 	for deadline := time.Now().Add(20 * time.Second); !ok(); <-time.After(200 * time.Microsecond) {
@@ -453,7 +486,7 @@ func (f *nodeLife) act() {
 		t, _ := n.meta.Topic("t")
 		return broker.PartitionID{Topic: t.ID, Partition: uint32(rng.IntN(nodeParts))}
 	}
-	switch rng.IntN(16) {
+	switch rng.IntN(17) {
 	case 0, 1, 2, 3:
 		f.produce()
 	case 4, 5:
@@ -480,11 +513,13 @@ func (f *nodeLife) act() {
 		p := n.engine.Get(id())
 		_, err := n.engine.Evict(p, p.HighWatermark())
 		f.must(err)
-	case 14: // once it is down it stays so until the next life
+	case 14:
+		f.trim(id())
+	case 15: // once it is down it stays so until the next life
 		f.mu.Lock()
 		f.down = f.down || rng.IntN(3) == 0
 		f.mu.Unlock()
-	case 15:
+	case 16:
 		if f.depth == 0 || rng.IntN(3) == 0 {
 			f.merge()
 		}
@@ -629,8 +664,9 @@ func memoryDir(t *crash.T) string {
 }
 
 // I1, I2, I3, I4, I6, I7, I8, I11, I15, I16, B50, B72: a whole node produces,
-// delivers, acks, flushes, seals, checkpoints, uploads and ships, merges segments and
-// deletes what nothing needs, with a bucket that goes down or loses answers. The process dies, the power goes or the
+// delivers, acks, flushes, seals, checkpoints, uploads and ships, trims, merges
+// segments and deletes what nothing needs, with a bucket that goes down or loses
+// answers. The process dies, the power goes or the
 // disk is lost between any two changes of a file or requests to the bucket, in
 // a recovery too. Then the node starts again, or is restored from the bucket.
 func TestHistories(t *testing.T) {
