@@ -12,8 +12,8 @@ export TIDEMARK_TOOLS ?= $(HOME)/.cache/tidemark-tools
 export CGO_ENABLED ?= 0
 
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-# Parallel test binaries: two, because each cluster test fills a core by itself.
-TESTPAR     ?= 2
+# Test binaries at a time: one more than cores, because most of them also wait.
+TESTPAR     ?= 3
 TESTTIMEOUT ?= 25m
 TESTFLAGS   ?=
 PKGS        ?= ./...
@@ -40,7 +40,7 @@ LOCAL_TOOLS := .cache/tools/bin
 
 # Tests that run beside others of their package mostly wait: for graces, retries,
 # deadlines. So more of them at once than there are cores.
-GOTEST := go test -p $(TESTPAR) -parallel 4 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
+GOTEST := go test -p $(TESTPAR) -parallel 8 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
 
 ##@ Build and run
 

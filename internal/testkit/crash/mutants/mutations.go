@@ -145,6 +145,8 @@ var mutations = []mutation{
 		"Start: manifest.Unclean, PreviousEndAtLeast: p.next", "Start: manifest.Clean, PreviousEndAtLeast: p.next"}}, "./node", histories},
 	{"B50", "datadir: an identity whose name is not synced is used", []edit{{"node/datadir/identity.go",
 		"errcode.Wrap(errcode.Storage, SyncDir(fs, dir), \"sync data directory %s\", dir)", "nil"}}, "./node/datadir", "TestIdentitySurvivesEveryCrash"},
+	{"B159", "datadir: one that has served and lost a part starts with an empty one", []edit{{"node/datadir/whole.go",
+		"		case id.Begun:\n", "		case id.Begun && dir == \"\":\n"}}, "./node", "TestLostPartIsRefused"},
 	{"I1", "datadir: parents that were missing are not synced", []edit{{"node/datadir/identity.go",
 		"segment.MakeDir(fs, nearest(fs, fs.PathDir(dir)), dir)", "segment.MakeDir(fs, fs.PathDir(dir), dir)"}}, "./node/datadir", "TestNewDirectorySurvivesEveryLoss"},
 }
