@@ -59,6 +59,7 @@ func atMost(t *testing.T, what string, most float64, f func()) {
 }
 
 func appendBatch(t *testing.T, r *rig, p *Partition, data []byte) {
+	t.Helper()
 	parts := []Part{{Partition: p, Batches: []Batch{{Data: data, Span: 100}}}}
 	lsn, err := r.engine.Append(parts, 1)
 	if err == nil {
