@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io"
@@ -211,12 +212,38 @@ func (p *placing) identity() {
 	if !p.exists(built) {
 		return // done
 	}
-	if p.err == nil {
-		p.do(vfs.Copy(p.o.FS, place, p.o.FS.PathJoin(p.kept, identityName)))
+	if !p.same(built, place) { // else a crash came right behind the rename
+		if p.err == nil {
+			p.do(vfs.Copy(p.o.FS, place, p.o.FS.PathJoin(p.kept, identityName)))
+		}
+		p.sync(p.kept)
 	}
-	p.sync(p.kept)
 	p.rename(built, place)
 	p.sync(p.o.Dir)
+}
+
+// same compares two files by their bytes. Where only one of two directories was
+// synced after a rename between them, a crash may leave both names.
+func (p *placing) same(a, b string) bool {
+	if p.err != nil {
+		return false
+	}
+	var sums [2][sha256.Size]byte
+	for i, path := range []string{a, b} {
+		f, err := p.o.FS.Open(path, vfs.SequentialReadsOption)
+		if err != nil {
+			p.do(err)
+			return false
+		}
+		h := sha256.New()
+		_, err = io.Copy(h, f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			p.do(err)
+			return false
+		}
+		h.Sum(sums[i][:0])
+	}
+	return sums[0] == sums[1]
 }
 
 // topics moves the segment files that were extended over the old ones: each
@@ -241,8 +268,12 @@ func (p *placing) topics() {
 func (p *placing) log(old []string) {
 	fs := p.o.FS
 	for _, name := range old {
-		if from := p.o.path(walDir, name); !p.exists(fs.PathJoin(p.kept, name)) && p.exists(from) {
-			p.rename(from, fs.PathJoin(p.kept, name))
+		switch from, kept := p.o.path(walDir, name), fs.PathJoin(p.kept, name); {
+		case !p.exists(from):
+		case !p.exists(kept):
+			p.rename(from, kept)
+		case p.same(from, kept): // its old name came back, and is not a new file's
+			p.do(fs.Remove(from))
 		}
 	}
 	p.sync(p.kept)

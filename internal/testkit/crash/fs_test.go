@@ -263,3 +263,41 @@ func TestContract(t *testing.T) {
 		t.Fatalf("%v %v", names, err)
 	}
 }
+
+// A rename into another directory does not lose what it moves, nor what it had to
+// make room for, moved on before: each is somewhere. Whoever syncs the directory
+// that a file has left, and not the one that it went to, may lose it.
+func TestLossesOfMoves(t *testing.T) {
+	fs := NewFS()
+	for _, dir := range []string{"from", "to", "kept"} {
+		must(t, fs.MkdirAll(dir, 0o755))
+	}
+	must(t, create(t, fs, "from/a", "1").Sync(), create(t, fs, "to/a", "2").Sync())
+	for _, dir := range []string{"from", "to", "kept", ""} {
+		syncDir(t, fs, dir)
+	}
+	must(t, fs.Rename("to/a", "kept/a"), fs.Rename("from/a", "to/a"))
+	for synced, want := range map[string][]string{
+		"":     {"from/a=1 to/a=2", "from/a=1 to/a=1 kept/a=2", "from/a=1 to/a=2 kept/a=2", "to/a=1 kept/a=2"},
+		"kept": {"from/a=1 to/a=2 kept/a=2", "from/a=1 to/a=1 kept/a=2", "to/a=1 kept/a=2"},
+		"to":   {"from/a=1 to/a=1", "from/a=1 to/a=1 kept/a=2", "to/a=1", "to/a=1 kept/a=2"},
+	} {
+		fs := fs.Kill()
+		syncDir(t, fs, synced)
+		var got []string
+		for _, image := range fs.Losses(rand.New(rand.NewPCG(1, 1)), 1<<10) {
+			var there []string
+			for _, name := range []string{"from/a", "to/a", "kept/a"} {
+				if f, err := image.Open(name); err == nil {
+					b, err := io.ReadAll(f)
+					must(t, err)
+					there = append(there, name+"="+string(b))
+				}
+			}
+			got = append(got, strings.Join(there, " "))
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		wants(t, slices.Compact(got), want...)
+	}
+}

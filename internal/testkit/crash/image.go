@@ -129,6 +129,7 @@ func (fs *FS) Losses(rng *rand.Rand, most int) []*FS {
 			b.keep(c, keep(i))
 		}
 		b.inOrder(list)
+		b.moves(list)
 		image := &FS{Journal: fs.Journal, root: b.build(fs.root)}
 		if sig := string(b.sign); tear != nil || !seen[sig] {
 			seen[sig] = true
@@ -186,6 +187,33 @@ func (b *builder) inOrder(list []choice) {
 		if c.when > 0 && c.when <= b.until[c.n] {
 			c.when = 0
 			b.kept[c] = true
+		}
+	}
+}
+
+// moves lets no rename from one directory into another lose what it moves: when
+// the new name is not kept, the old one is. Both may be there, in a file system
+// that syncs one directory without the other.
+func (b *builder) moves(list []choice) {
+	to := map[*inode]choice{}
+	for _, c := range list {
+		if now := c.n.names[c.name]; c.name != "" && now != nil {
+			c.when = 0
+			to[now] = c
+		}
+	}
+	for again := true; again; {
+		again = false
+		for _, c := range list {
+			if c.name == "" {
+				continue
+			}
+			c.when = 0
+			moved, ok := to[c.n.durably[c.name]]
+			if ok && moved.n != c.n && b.kept[c] && !b.kept[moved] {
+				b.kept[c] = false // which may be where another one was moved to
+				again = true
+			}
 		}
 	}
 }
