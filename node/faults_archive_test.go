@@ -137,8 +137,9 @@ func (r *faultRig) round(c badCall, w badWay) {
 	r.hot()
 	h.Remove()
 	var taken []string
-	if w.damages(c) && (c.who == "chain entry" || c.who == "export") {
-		// What only one key may hold stays in the way until somebody takes it away.
+	if w.damages(c) && c.who == "export" {
+		// What only one key may hold stays in the way until somebody takes it away;
+		// a chain entry is passed by the next one.
 		taken = h.Keys()
 		for _, key := range taken {
 			if err := r.bucket.Lose(context.Background(), key); err != nil {

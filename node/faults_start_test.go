@@ -218,8 +218,8 @@ func TestRestoreFaults(t *testing.T) {
 		t.Run(c.who, func(t *testing.T) {
 			t.Parallel()
 			for j, w := range badWays {
-				if w.only != "" && w.only != c.op || testing.Short() && (i+j)%4 != 0 || w.damages(c) {
-					continue
+				if w.only != "" && w.only != c.op || testing.Short() && (i+j)%4 != 0 || w.damages(c) && c.who != "chain entry" {
+					continue // claims and fences have one key, and somebody takes away what is torn there
 				}
 				restoreUnder(t, source.Clone(), want, c, w)
 			}
