@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"slices"
-	"sync"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -221,10 +220,11 @@ func DecodeWAL(b []byte) (*WAL, error) {
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Corrupt, err, "shipped WAL")
 	}
-	z, err := decoder()
+	z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Internal, err, "zstd")
 	}
+	defer z.Close()
 	w.Groups = make([]byte, 0, declared(rest))
 	for len(rest) > 0 {
 		if rest, err = w.block(rest, z); err != nil {
@@ -233,11 +233,6 @@ func DecodeWAL(b []byte) (*WAL, error) {
 	}
 	return w, nil
 }
-
-// decoder is one for all objects: it keeps nothing between two blocks.
-var decoder = sync.OnceValues(func() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true))
-})
 
 // declared adds up how long the blocks in b say that they are, so that groups
 // are not moved each time they grow. It believes no more than what text, which

@@ -133,6 +133,9 @@ func (c *Chain) snapshot(ctx context.Context, s *state) (*Checkpoint, error) {
 			page.Segments = cp.Segments[: size-cut : size-cut]
 			ref, err = c.putPage(ctx, page)
 		}
+		if torn(err) {
+			return nil, errcode.New(errcode.Transient, "the store kept only parts of several pages, see tidemark bucket doctor: %w", err)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -184,22 +185,20 @@ func TestFailedPreparation(t *testing.T) {
 	for _, what := range []string{"open", "chain"} {
 		t.Run(what, func(t *testing.T) {
 			mem, s := vfs.NewMem(), newStore()
-			failed := false
+			var failed atomic.Bool
 			fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if what != "open" || failed || op.Kind != errorfs.OpOpen {
-					return nil
+				if what == "open" && op.Kind == errorfs.OpOpen && failed.CompareAndSwap(false, true) {
+					return syscall.EMFILE
 				}
-				failed = true
-				return syscall.EMFILE
+				return nil
 			}))
 			n := newNode(s)
 			if what == "chain" {
 				s.setHook(func(op, key string) (bool, error) {
-					if failed {
-						return true, nil
+					if failed.CompareAndSwap(false, true) {
+						return false, errcode.New(errcode.Transient, "no answer")
 					}
-					failed = true
-					return false, errcode.New(errcode.Transient, "no answer")
+					return true, nil
 				})
 			}
 			reg := prometheus.NewPedanticRegistry()
@@ -208,7 +207,7 @@ func TestFailedPreparation(t *testing.T) {
 			if got := n.wait(t, 3); !slices.Equal(got, []string{"archived 1/0-10", "archived 1/10-20", "archived 1/20-30"}) {
 				t.Fatalf("events %q", got)
 			}
-			if !failed {
+			if !failed.Load() {
 				t.Fatal("nothing failed")
 			}
 			page, err := s.Store.List(context.Background(), manifest.PartitionPrefix(pid)+"s/", "", 0)

@@ -35,7 +35,7 @@ type order struct {
 }
 
 // workMax bounds a child that never comes to its point.
-const workMax = 30 * time.Second
+const workMax = 90 * time.Second
 
 func TestMain(m *testing.M) {
 	text := os.Getenv(childVariable)
@@ -131,7 +131,7 @@ const (
 // load produces, consumes, settles and trims, and writes down each request and
 // each answer, in order: it is the only client.
 func load(ctx context.Context, n *node.Node, a *answers, begin func(string), records int) error {
-	if err := createTopics(ctx, n); err != nil {
+	if _, err := createTopics(ctx, n); err != nil {
 		return err
 	}
 	pad := strings.Repeat("x", 8<<10)
@@ -175,15 +175,19 @@ func load(ctx context.Context, n *node.Node, a *answers, begin func(string), rec
 	return nil
 }
 
-func createTopics(ctx context.Context, n *node.Node) error {
+// createTopics creates the topics that are not there, and says which.
+func createTopics(ctx context.Context, n *node.Node) (made map[string]bool, err error) {
+	made = map[string]bool{}
 	one, none, everything, local := uint32(1), "none", int64(0), int64(128<<10)
 	for _, name := range []string{busy, slow} {
 		spec := broker.TopicSpec{Name: name, Partitions: &one, Compression: &none, RetentionMS: &everything, LocalRetentionBytes: &local}
-		if _, err := n.CreateTopic(ctx, spec); err != nil && !errcode.Is(err, errcode.Exists) {
-			return err
+		_, err := n.CreateTopic(ctx, spec)
+		if err != nil && !errcode.Is(err, errcode.Exists) {
+			return nil, err
 		}
+		made[name] = err == nil
 	}
-	return nil
+	return made, nil
 }
 
 // settleSome takes two records and acks one of them.

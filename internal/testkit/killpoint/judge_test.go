@@ -60,10 +60,14 @@ func judge(t *testing.T, dir string, store objstore.Store, know *told, restored 
 			t.Error(err)
 		}
 	}()
-	if err := createTopics(t.Context(), n); err != nil {
+	made, err := createTopics(t.Context(), n)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for name, topic := range know.topics {
+		if restored && made[name] && len(topic.archived) == 0 {
+			continue // nothing of the topic was answered as archived, not even that there is one
+		}
 		log, err := readTopic(n, name)
 		if err != nil {
 			t.Fatalf("read %s: %v", name, err)
