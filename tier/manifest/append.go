@@ -125,33 +125,46 @@ func (c *Chain) snapshot(ctx context.Context, s *state) (*Checkpoint, error) {
 	cp := &Checkpoint{Start: s.start, End: s.end, Totals: s.totals, Pages: s.pages[:len(s.pages):len(s.pages)],
 		Segments: s.segs, Gaps: s.gaps, Fences: s.fences}
 	for size := c.opts.page; len(cp.Segments) >= size; {
-		page := &Page{Partition: c.pid, Segments: cp.Segments[:size:size]}
-		ref, err := c.putPage(ctx, page)
-		// A page that the store tore stays under the name of its content: one
-		// that is a segment shorter has another.
-		for cut := 1; torn(err) && cut <= tears && cut < size; cut++ {
-			page.Segments = cp.Segments[: size-cut : size-cut]
-			ref, err = c.putPage(ctx, page)
-		}
-		if torn(err) {
-			return nil, errcode.New(errcode.Transient, "the store kept only parts of several pages, see tidemark bucket doctor: %w", err)
-		}
+		ref, n, err := c.putSome(ctx, cp.Segments[:size:size])
 		if err != nil {
 			return nil, err
 		}
 		cp.Pages = append(cp.Pages, ref)
-		cp.Segments = cp.Segments[len(page.Segments):]
+		cp.Segments = cp.Segments[n:]
 	}
 	return cp, nil
 }
 
+// putSome stores a page of the first n of segs, of all of them if it can. A page
+// that the store tore stays under the name of its content: one that is a segment
+// shorter has another. Names that are spoiled are remembered, else a store that
+// tore a few would keep every later append from its page.
+func (c *Chain) putSome(ctx context.Context, segs []Segment) (ref PageRef, n int, err error) {
+	left := 1 + tears
+	for n = len(segs); n > 0; n-- {
+		page := &Page{Partition: c.pid, Segments: segs[:n:n]}
+		stored, ref, err := EncodePage(page)
+		if err != nil {
+			return PageRef{}, 0, err
+		}
+		if c.spoiled[ref.SHA256] {
+			continue
+		}
+		if err = c.putPage(ctx, ref, stored); !torn(err) {
+			return ref, n, err
+		}
+		c.spoiled[ref.SHA256] = true
+		if left--; left == 0 {
+			return PageRef{}, 0, errcode.New(errcode.Transient, "chain of %s: the store kept only parts of %d pages: see tidemark bucket doctor; the last: %w", c.pid, 1+tears, err)
+		}
+	}
+	clear(c.spoiled) // the next append begins anew
+	return PageRef{}, 0, errcode.New(errcode.Transient, "chain of %s: the store has only parts of every page that begins with offset %d: see tidemark bucket doctor", c.pid, segs[0].Base)
+}
+
 // putPage stores a page. A page of that name which is there already is the
 // same one, written before a lost answer or a collision, or the append fails.
-func (c *Chain) putPage(ctx context.Context, p *Page) (PageRef, error) {
-	stored, ref, err := EncodePage(p)
-	if err != nil {
-		return PageRef{}, err
-	}
+func (c *Chain) putPage(ctx context.Context, ref PageRef, stored []byte) error {
 	key := PageKey(c.pid, ref.Base, ref.SHA256)
 	for n := 1; ; n++ {
 		err := c.put(ctx, key, stored)
@@ -159,14 +172,11 @@ func (c *Chain) putPage(ctx context.Context, p *Page) (PageRef, error) {
 			// Read back in both cases: the checkpoint that follows is the only
 			// thing that names these segments.
 			if _, err = c.page(ctx, ref); err == nil || errcode.Is(err, errcode.UnsupportedVersion) {
-				return ref, err
+				return err
 			}
 		}
-		if final(err) || n >= c.opts.attempts {
-			return PageRef{}, err
-		}
-		if werr := c.opts.wait(ctx, n); werr != nil {
-			return PageRef{}, err
+		if final(err) || n >= c.opts.attempts || c.opts.wait(ctx, n) != nil {
+			return err
 		}
 	}
 }

@@ -22,6 +22,8 @@ type Chain struct {
 	state atomic.Pointer[state]
 	turn  chan struct{} // capacity 1: holds a token while somebody appends
 	pages *Pages
+
+	spoiled map[Hash]bool // pages of which the store has a part only; of whoever appends, at most one page's segments
 }
 
 // Option changes what Load returns.
@@ -91,7 +93,7 @@ func newChain(store objstore.Store, s *state, o options) *Chain {
 	if o.pages == nil {
 		o.pages = NewPages(cachedPages)
 	}
-	c := &Chain{store: store, pid: s.pid, opts: o, turn: make(chan struct{}, 1), pages: o.pages}
+	c := &Chain{store: store, pid: s.pid, opts: o, turn: make(chan struct{}, 1), pages: o.pages, spoiled: map[Hash]bool{}}
 	c.state.Store(s)
 	return c
 }

@@ -276,6 +276,9 @@ func get(ctx context.Context, store objstore.Store, key string) ([]byte, error) 
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Transient, err, "read %s", key)
 	}
+	if int64(len(b)) < info.Size {
+		return nil, errcode.New(errcode.Transient, "%s has %d bytes and ended after %d", key, info.Size, len(b))
+	}
 	if len(b) > maxStored {
 		return nil, errcode.New(errcode.Corrupt, "%s has more than %d bytes", key, maxStored)
 	}

@@ -1,9 +1,12 @@
 package manifest
 
 import (
+	"bytes"
 	"context"
 
+	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
 // A store may keep a part of what it was given and say that all is well. Such
@@ -46,6 +49,29 @@ func (s *state) tear(err error) (*state, error) {
 	return &n, nil
 }
 
+// stays returns nil when an object that did not decode reads the same, and does
+// not decode, every time: so it is what the store keeps. Bytes that are damaged on
+// their way differ from one time to the next, and nothing may be skipped for them:
+// a chain that a new owner cannot read for a while is not an empty one.
+func stays(ctx context.Context, store objstore.Store, pid broker.PartitionID, seq uint64) error {
+	key := EntryKey(pid, seq)
+	var first []byte
+	for n := range tornReads {
+		b, err := get(ctx, store, key)
+		if errcode.Is(err, errcode.NotFound) {
+			return errcode.New(errcode.Transient, "%s is there and is not, from one moment to the next", key)
+		}
+		if err != nil {
+			return err
+		}
+		if _, _, err = decodeEntry(b, "manifest entry "+key); !torn(err) || n > 0 && !bytes.Equal(b, first) {
+			return errcode.New(errcode.Transient, "%s reads differently each time: it is damaged on its way here", key)
+		}
+		first = b
+	}
+	return nil
+}
+
 // skipped says what e, which skips objects, means for s. place: e is the next
 // entry. void: it is of a former owner who could not read what s has.
 func (s *state) skipped(e *Entry) (place, void bool) {
@@ -62,6 +88,9 @@ func (c *Chain) getNext(ctx context.Context, s *state) (e loaded, end uint64, er
 		e, err = getEntry(ctx, c.store, c.pid, s.seq+1+end)
 		if !torn(err) || !c.opts.tornEnd || end == maxTorn {
 			return e, end, err
+		}
+		if err := stays(ctx, c.store, c.pid, s.seq+1+end); err != nil {
+			return loaded{}, end, err
 		}
 	}
 }
@@ -83,6 +112,9 @@ func (l *loader) tornEnd(ctx context.Context, end, hint uint64, accept bool) (la
 			return 0, 0, errcode.Wrap(errcode.Corrupt, why, "the newest entry, %d, does not read: a put that the store tore, which the owner passes, or damage", last)
 		case n == maxTorn:
 			return 0, 0, errcode.Wrap(errcode.Corrupt, why, "more than %d objects at the end of the chain do not read", maxTorn)
+		}
+		if err := stays(ctx, l.store, l.pid, last); err != nil {
+			return 0, 0, err
 		}
 	}
 	return 0, n, nil

@@ -156,6 +156,14 @@ var mutations = []mutation{
 		"	if err != nil && !decided(err) {", "	if err != nil && !decided(err) && decided(nil) {"}}, "./tier/merge", "TestReplaceComesLate"},
 	{"I7", "chain: a replace of what the same entry moves into a page", []edit{{"tier/manifest/ops.go",
 		"paged > 0 && s.due() && output", "paged > 0 && !s.due() && output"}}, "./tier/manifest", "TestReplaceBesideACheckpoint"},
+	{"I7", "chain: entries that a new owner cannot read for a while are skipped", []edit{{"tier/manifest/torn.go",
+		"		if err := stays(ctx, l.store, l.pid, last); err != nil {\n			return 0, 0, err\n		}\n", ""}}, "./tier/manifest", "TestReadsOfAChainLie"},
+	{"I7", "chain: pages that the store tore are tried for ever", []edit{{"tier/manifest/append.go",
+		"		c.spoiled[ref.SHA256] = true\n", ""}}, "./tier/manifest", "TestPutsOfPagesLie"},
+	{"I7", "chain: a page is not read back", []edit{{"tier/manifest/append.go",
+		"			if _, err = c.page(ctx, ref); err == nil ||", "			if err = nil; err == nil ||"}}, "./tier/manifest", "TestPutsOfPagesLie"},
+	{"I7", "garbage: nobody looks whether a delete was done", []edit{{"node/garbage/delete.go",
+		"	if err := c.sample(ctx, keys); err != nil {\n		return nil, err\n	}\n", ""}}, "./node/garbage", "TestDeletesGoWrong"},
 
 	// Repairs of the log.
 	{"B50", "repair: said to be complete before its names are synced", []edit{{"node/repair/place.go",
