@@ -29,8 +29,8 @@ const (
 	LoseAnswer               // ask the store, drop its answer, return the error: effect without answer
 	Pretend                  // do not ask; say that all is well: puts and deletes succeed, objects do not exist, lists are empty
 	Cut                      // the bytes stop in the middle with the error; a put stores nothing
-	Tear                     // the bytes stop in the middle without an error; a put stores the first half and succeeds
-	Flip                     // one bit differs in what is read, or in what a put stores
+	Tear                     // the bytes stop in the middle without an error; a put stores the first half and succeeds; a head says half the size
+	Flip                     // one bit differs in what is read, or in what a put stores; a head says a larger size
 	Stale                    // a list shows the bucket as it was Age changes ago
 	Hang                     // no answer until the caller's context ends
 )

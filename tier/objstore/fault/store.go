@@ -270,10 +270,17 @@ func (s *Store) Head(ctx context.Context, key string) (objstore.Info, error) {
 		return objstore.Info{}, notThere(Head, key)
 	}
 	info, err := s.inner.Head(ctx, key)
-	if rule.Do == LoseAnswer {
+	switch {
+	case rule.Do == LoseAnswer:
 		return objstore.Info{}, rule.failure(Head, key)
+	case err != nil:
+		return objstore.Info{}, err
+	case rule.Do == Tear:
+		info.Size /= 2
+	case rule.Do == Flip:
+		info.Size += 1 + info.Size/3
 	}
-	return info, err
+	return info, nil
 }
 
 // List implements objstore.Store.
