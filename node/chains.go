@@ -1,8 +1,10 @@
 package node
 
 import (
+	"container/list"
 	"context"
 	"sync"
+	"weak"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -27,16 +29,32 @@ type chains struct {
 	hint        func(broker.PartitionID) uint64
 	pages       *manifest.Pages // of all chains; nil: each has a few of its own
 
-	mu sync.Mutex
-	m  map[broker.PartitionID]*chainSlot
+	// most bounds the memory of loaded chains, in bytes. Above it those that were
+	// not used for the longest time are unloaded: each takes a few GETs to come
+	// back. 0 = the least bound, chainMemory.
+	most int64
+
+	mu    sync.Mutex
+	m     map[broker.PartitionID]*chainSlot
+	order list.List // of partition ids whose chains are loaded, the last used one in front
+	bytes int64     // of those chains, each as of its last use
 }
+
+// chainMemory is the least bound of the memory of loaded chains. A segment that
+// is in no page takes about 250 bytes, and a chain keeps up to 2,048 of them.
+const chainMemory = 64 << 20
 
 // chainSlot is one partition's chain; its lock is held while it is loaded or
 // fenced, so that many readers cost one load.
 type chainSlot struct {
 	mu     chan struct{} // a lock that a waiter can leave; capacity 1
 	chain  *manifest.Chain
-	fenced bool
+	used   weak.Pointer[manifest.Chain] // the unloaded one, while somebody has it
+	fenced bool                         // chain, or used, is
+
+	// Under the lock of chains.
+	place *list.Element // nil: not loaded
+	bytes int64
 }
 
 // lock takes the partition's slot until ctx ends.
@@ -70,14 +88,59 @@ func (c *chains) load(ctx context.Context, id broker.PartitionID) (*manifest.Cha
 
 func (c *chains) loadLocked(ctx context.Context, s *chainSlot, id broker.PartitionID) (*manifest.Chain, error) {
 	if s.chain != nil {
+		c.used(id, s)
+		return s.chain, nil
+	}
+	if s.chain = s.used.Value(); s.chain != nil { // two of one partition would not see each other's entries
+		c.used(id, s)
 		return s.chain, nil
 	}
 	chain, err := manifest.Load(ctx, objstore.For(c.store, objstore.CauseChain), id, c.hint(id), manifest.WithPages(c.pages), manifest.WithTornEnd())
 	if err != nil {
 		return nil, unreachable(err, "load the chain of partition %s", id)
 	}
-	s.chain = chain
+	s.chain, s.fenced = chain, false
+	c.used(id, s)
 	return chain, nil
+}
+
+// used notes that a chain is used now, and unloads others until all of them are
+// within the bound. Whoever has an unloaded one goes on with it, and the next who
+// asks gets the same as long as that lasts. The caller holds the slot.
+func (c *chains) used(id broker.PartitionID, s *chainSlot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.m[id] != s {
+		return // its topic was deleted meanwhile
+	}
+	size := s.chain.Resident()
+	c.bytes += size - s.bytes
+	s.bytes = size
+	if s.place == nil {
+		s.place = c.order.PushFront(id)
+	} else {
+		c.order.MoveToFront(s.place)
+	}
+	for e := c.order.Back(); e != nil && c.bytes > max(c.most, chainMemory); {
+		before, v := e.Prev(), c.m[e.Value.(broker.PartitionID)]
+		select {
+		case v.mu <- struct{}{}: // nobody loads or fences it
+			c.drop(v)
+			v.used, v.chain = weak.Make(v.chain), nil
+			v.unlock()
+		default: // s is one of these
+		}
+		e = before
+	}
+}
+
+// drop takes a chain out of the count. The caller holds c.mu.
+func (c *chains) drop(s *chainSlot) {
+	if s.place != nil {
+		c.order.Remove(s.place)
+	}
+	c.bytes -= s.bytes
+	s.place, s.bytes = nil, 0
 }
 
 // refresh reads what others appended to the partition's chain since.
@@ -177,6 +240,7 @@ func (c *chains) forget(topic broker.TopicID) {
 	defer c.mu.Unlock()
 	for id := range c.m {
 		if id.Topic == topic {
+			c.drop(c.m[id])
 			delete(c.m, id)
 		}
 	}

@@ -115,8 +115,8 @@ func (n *Node) openArchive() error {
 			}
 			return 0
 		},
-		pages: manifest.NewPages(chainPages),
-		m:     make(map[broker.PartitionID]*chainSlot),
+		pages: manifest.NewPages(chainPages), most: n.opts.MemoryBudget / 4,
+		m: make(map[broker.PartitionID]*chainSlot),
 	}
 	var err error
 	n.cache, err = cold.New(cold.Config{

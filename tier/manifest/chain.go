@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	crand "crypto/rand"
 
@@ -124,6 +125,15 @@ func (c *Chain) Len() int { return int(c.state.Load().totals.Segments) }
 
 // Bytes returns the size of their objects.
 func (c *Chain) Bytes() int64 { return c.state.Load().totals.Bytes }
+
+// Resident returns about how many bytes of memory the chain takes: segments that
+// are in no page, page references, gaps and fences. Pages are counted by who
+// shares them.
+func (c *Chain) Resident() int64 {
+	s := c.state.Load()
+	return 1<<10 + int64(cap(s.segs))*int64(unsafe.Sizeof(Segment{})) + int64(cap(s.pages))*int64(unsafe.Sizeof(PageRef{})) +
+		int64(cap(s.gaps))*int64(unsafe.Sizeof(Gap{})+32) + int64(cap(s.fences))*int64(unsafe.Sizeof(Fence{}))
+}
 
 // Totals returns segments, records and bytes.
 func (c *Chain) Totals() Totals { return c.state.Load().totals }
