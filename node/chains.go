@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"sync"
+	"sync/atomic"
 	"weak"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
@@ -19,7 +20,10 @@ import (
 const chainPages = 64
 
 // chains holds the archive's chain of each partition, loaded when it is first
-// needed and fenced before it is first appended to.
+// needed and fenced before it is first appended to. Those that were not used for
+// the longest time are unloaded when all of them take too much memory. What a
+// chain knows and the bucket does not is in the hands of whoever uses it, and one
+// that is used is the same for all; of the others a summary stays.
 type chains struct {
 	store       objstore.Store
 	cluster     uint64
@@ -31,8 +35,9 @@ type chains struct {
 
 	// most bounds the memory of loaded chains, in bytes. Above it those that were
 	// not used for the longest time are unloaded: each takes a few GETs to come
-	// back. 0 = the least bound, chainMemory.
-	most int64
+	// back. What is used at the moment is not counted once it is unloaded.
+	most  int64
+	loads atomic.Uint64 // of chains, out of the bucket
 
 	mu    sync.Mutex
 	m     map[broker.PartitionID]*chainSlot
@@ -40,8 +45,9 @@ type chains struct {
 	bytes int64     // of those chains, each as of its last use
 }
 
-// chainMemory is the least bound of the memory of loaded chains. A segment that
-// is in no page takes about 250 bytes, and a chain keeps up to 2,048 of them.
+// chainMemory is the least bound of the memory of a node's loaded chains. A
+// segment that is in no page takes about 250 bytes, and a chain keeps up to 2,048
+// of them.
 const chainMemory = 64 << 20
 
 // chainSlot is one partition's chain; its lock is held while it is loaded or
@@ -51,6 +57,12 @@ type chainSlot struct {
 	chain  *manifest.Chain
 	used   weak.Pointer[manifest.Chain] // the unloaded one, while somebody has it
 	fenced bool                         // chain, or used, is
+
+	// What the chain comes to; nil before it is first loaded. Whoever has an
+	// unloaded one still moves it, so that its seq is the last one that was read
+	// whole: an entry up to there that does not read later is damage, never a put
+	// that the store tore.
+	summary atomic.Pointer[manifest.Summary]
 
 	// Under the lock of chains.
 	place *list.Element // nil: not loaded
@@ -95,10 +107,16 @@ func (c *chains) loadLocked(ctx context.Context, s *chainSlot, id broker.Partiti
 		c.used(id, s)
 		return s.chain, nil
 	}
-	chain, err := manifest.Load(ctx, objstore.For(c.store, objstore.CauseChain), id, c.hint(id), manifest.WithPages(c.pages), manifest.WithTornEnd())
+	hint := c.hint(id)
+	if known := s.summary.Load(); known != nil {
+		hint = max(hint, known.Seq)
+	}
+	chain, err := manifest.Load(ctx, objstore.For(c.store, objstore.CauseChain), id, hint,
+		manifest.WithPages(c.pages), manifest.WithTornEnd(), manifest.WithSummary(&s.summary))
 	if err != nil {
 		return nil, unreachable(err, "load the chain of partition %s", id)
 	}
+	c.loads.Add(1)
 	s.chain, s.fenced = chain, false
 	c.used(id, s)
 	return chain, nil
@@ -121,7 +139,7 @@ func (c *chains) used(id broker.PartitionID, s *chainSlot) {
 	} else {
 		c.order.MoveToFront(s.place)
 	}
-	for e := c.order.Back(); e != nil && c.bytes > max(c.most, chainMemory); {
+	for e := c.order.Back(); e != nil && c.bytes > c.most; {
 		before, v := e.Prev(), c.m[e.Value.(broker.PartitionID)]
 		select {
 		case v.mu <- struct{}{}: // nobody loads or fences it
@@ -228,7 +246,7 @@ func (c *chains) fenced(id broker.PartitionID) (*manifest.Chain, manifest.Owner,
 	select {
 	case s.mu <- struct{}{}:
 		defer s.unlock()
-		return s.chain, c.owner(a.Generation), s.fenced
+		return s.chain, c.owner(a.Generation), s.chain != nil && s.fenced
 	default: // somebody loads it
 		return nil, manifest.Owner{}, false
 	}
@@ -256,19 +274,25 @@ func unreachable(err error, format string, args ...any) error {
 	return errcode.Wrap(errcode.ArchiveUnavailable, err, format, args...)
 }
 
-// known returns the partition's chain if it is loaded already.
-func (c *chains) known(id broker.PartitionID) *manifest.Chain {
+// summary returns what the partition's chain comes to when it was loaded once,
+// also when it is unloaded since. It does not block and is no use of the chain.
+func (c *chains) summary(id broker.PartitionID) (manifest.Summary, bool) {
 	c.mu.Lock()
 	s := c.m[id]
 	c.mu.Unlock()
 	if s == nil {
-		return nil
+		return manifest.Summary{}, false
 	}
-	select {
-	case s.mu <- struct{}{}:
-		defer s.unlock()
-		return s.chain
-	default:
-		return nil
+	known := s.summary.Load()
+	if known == nil {
+		return manifest.Summary{}, false
 	}
+	return *known, true
+}
+
+// resident returns about how many bytes the loaded chains take.
+func (c *chains) resident() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes
 }

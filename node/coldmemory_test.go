@@ -142,7 +142,7 @@ func TestReplayKeepsItsMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newColdReader(&chains{store: st, hint: func(broker.PartitionID) uint64 { return 0 }, m: make(map[broker.PartitionID]*chainSlot)}, cache, time.Now)
+	r := newColdReader(&chains{store: st, most: chainMemory, hint: func(broker.PartitionID) uint64 { return 0 }, m: make(map[broker.PartitionID]*chainSlot)}, cache, time.Now)
 	// What other tests of this process left alive would let garbage grow to its
 	// own size before it is collected, and look like growth.
 	defer debug.SetGCPercent(debug.SetGCPercent(10))

@@ -453,10 +453,10 @@ func (f *nodeLife) merge() {
 		}
 	}
 	read(rng.IntN(4))
-	before := n.chains.known(p.ID).Len()
+	before, _ := n.chains.summary(p.ID)
 	f.must(n.merger.Turn(ctx))
 	merges.made.Add(1)
-	if n.chains.known(p.ID).Len() < before {
+	if after, _ := n.chains.summary(p.ID); after.Totals.Segments < before.Totals.Segments {
 		merges.fewer.Add(1)
 	}
 	read(rng.IntN(3))

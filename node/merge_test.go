@@ -83,7 +83,13 @@ func TestReadersStandWhileSegmentsMerge(t *testing.T) {
 		rounds = 3
 	}
 	readers := make([]int64, 9)
-	chain := n.chains.known
+	chain := func(id broker.PartitionID) *manifest.Chain {
+		c, err := n.chains.load(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
 	for round := range rounds {
 		archive(5)
 		for i := range readers {

@@ -28,7 +28,7 @@ func (n *Node) registerMetrics() (func(), error) {
 			r.Unregister(c)
 		}
 	}
-	for _, c := range []prometheus.Collector{
+	all := []prometheus.Collector{
 		gauge("tidemark_disk_free_bytes", "Free bytes of the disk that the data directory is on.", func() float64 { return float64(n.disk.free.Load()) }),
 		gauge("tidemark_disk_reserve_bytes", "Free bytes below which records are refused.", func() float64 { return float64(n.disk.limit.Load()) }),
 		gauge("tidemark_partitions_refused", "Partitions that are out of service.", func() float64 { return float64(n.refused.partitions.Load()) }),
@@ -41,7 +41,15 @@ func (n *Node) registerMetrics() (func(), error) {
 		gauge("tidemark_checkpoint_age_seconds", "Time since the last checkpoint while one is due, 0 = none is.", func() float64 { t, _ := n.sums(); return n.ageOf(t.Checkpointed) }),
 		newHeld(n),
 		waits("state", n.db.Waits), waits("raft", n.meta.DiskWaits),
-	} {
+	}
+	if n.chains != nil {
+		all = append(all,
+			gauge("tidemark_chain_bytes", "Bytes of memory of the archive's chains that are loaded.", func() float64 { return float64(n.chains.resident()) }),
+			prometheus.NewCounterFunc(prometheus.CounterOpts{
+				Name: "tidemark_chain_loads_total", Help: "Chains read from the archive, also those that had been unloaded.",
+			}, func() float64 { return float64(n.chains.loads.Load()) }))
+	}
+	for _, c := range all {
 		if err := r.Register(c); err != nil {
 			undo()
 			return nil, errcode.Wrap(errcode.Internal, err, "register the metrics of the node")

@@ -117,8 +117,30 @@ func (a retainedArchive) Readable() bool {
 }
 
 func (a retainedArchive) Known(id broker.PartitionID) (retention.Chain, bool) {
-	c := a.n.chains.known(id)
-	return c, c != nil
+	s, ok := a.n.chains.summary(id)
+	return knownChain{a.n.chains, id, s}, ok
+}
+
+// knownChain implements retention.Chain: limits that nothing exceeds are judged
+// by the summary, and the chain need not be in memory for that.
+type knownChain struct {
+	chains *chains
+	id     broker.PartitionID
+	as     manifest.Summary
+}
+
+func (c knownChain) Start() int64 { return c.as.Start }
+
+func (c knownChain) End() int64 { return c.as.End }
+
+func (c knownChain) Bytes() int64 { return c.as.Totals.Bytes }
+
+func (c knownChain) Find(ctx context.Context, offset int64) (manifest.Location, error) {
+	chain, err := c.chains.load(ctx, c.id)
+	if err != nil {
+		return manifest.Location{}, err
+	}
+	return chain.Find(ctx, offset)
 }
 
 func (a retainedArchive) Load(ctx context.Context, id broker.PartitionID) (retention.Chain, error) {

@@ -171,10 +171,8 @@ func (a scrubbedArchive) Refresh(ctx context.Context, id broker.PartitionID) err
 }
 
 func (a scrubbedArchive) Bytes(id broker.PartitionID) (int64, bool) {
-	if c := a.n.chains.known(id); c != nil {
-		return c.Bytes(), true
-	}
-	return 0, false
+	c, ok := a.n.chains.summary(id)
+	return c.Totals.Bytes, ok
 }
 
 func (a scrubbedArchive) Own(ctx context.Context, id broker.PartitionID) (scrub.Chain, error) {

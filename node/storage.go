@@ -115,7 +115,7 @@ func (n *Node) openArchive() error {
 			}
 			return 0
 		},
-		pages: manifest.NewPages(chainPages), most: n.opts.MemoryBudget / 4,
+		pages: manifest.NewPages(chainPages), most: max(chainMemory, n.opts.MemoryBudget/4),
 		m: make(map[broker.PartitionID]*chainSlot),
 	}
 	var err error

@@ -201,12 +201,12 @@ func (n *Node) partitionStats(index uint32, p *partition.Partition) broker.Parti
 	s.ArchivedOffset, s.LocalBytes, s.Segments, s.OldestSegmentAt = st.ArchivedEnd, st.LocalBytes, st.Segments, st.OldestAppend/1000
 	s.SizeBytes = s.LocalBytes
 	if n.chains != nil {
-		if c := n.chains.known(p.ID); c != nil {
+		if c, ok := n.chains.summary(p.ID); ok {
 			// What the archive has counts once, whatever is local of it too.
-			s.ArchivedOffset, s.ArchivedBytes = c.End(), c.Bytes()
-			s.SizeBytes, s.Segments = s.ArchivedBytes, c.Len()
+			s.ArchivedOffset, s.ArchivedBytes = c.End, c.Totals.Bytes
+			s.SizeBytes, s.Segments = s.ArchivedBytes, int(c.Totals.Segments)
 			for _, x := range p.Local().Pieces {
-				if x.Next > c.End() {
+				if x.Next > c.End {
 					s.SizeBytes += x.Bytes
 					s.Segments++
 				}

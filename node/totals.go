@@ -18,7 +18,7 @@ type totals struct {
 	mu       sync.Mutex
 	at       time.Time
 	engine   partition.Totals
-	archived int64 // bytes of objects in the chains that are loaded
+	archived int64 // bytes of objects in the chains that were loaded once
 }
 
 // sums adds all partitions up, at most once a second.
@@ -30,9 +30,8 @@ func (n *Node) sums() (partition.Totals, int64) {
 		t.at, t.engine, t.archived = time.Now(), n.engine.Totals(), 0
 		if n.chains != nil {
 			for _, p := range n.engine.All() {
-				if c := n.chains.known(p.ID); c != nil {
-					t.archived += c.Bytes()
-				}
+				c, _ := n.chains.summary(p.ID)
+				t.archived += c.Totals.Bytes
 			}
 		}
 	}

@@ -48,9 +48,7 @@ type Log interface {
 type Chain interface {
 	Start() int64
 	End() int64
-	Seq() uint64
 	Bytes() int64
-	Gaps() []manifest.Gap
 	// Find says what stands at an offset; it may read the store.
 	Find(ctx context.Context, offset int64) (manifest.Location, error)
 }
@@ -59,6 +57,8 @@ type Chain interface {
 // generation, so that it is complete.
 type OwnChain interface {
 	Chain
+	Seq() uint64
+	Gaps() []manifest.Gap
 	// Trim raises the start, in steps, and returns what is not listed any more.
 	Trim(ctx context.Context, start int64) ([]manifest.Segment, error)
 	Gap(ctx context.Context, g manifest.Gap) error
@@ -69,7 +69,8 @@ type Archive interface {
 	// Readable says whether the archive answered a read lately: what is only
 	// there can be read. It does not block.
 	Readable() bool
-	// Known returns the partition's chain if it is loaded; it does not block.
+	// Known returns the partition's chain if it was loaded once; it does not
+	// block. Start, End and Bytes are in memory, Find may load it again.
 	Known(id broker.PartitionID) (c Chain, ok bool)
 	// Load loads it.
 	Load(ctx context.Context, id broker.PartitionID) (Chain, error)

@@ -53,7 +53,7 @@ func (c *Chain) append(ctx context.Context, owner Owner, p plan) error {
 			if s, err = s.tear(err); err != nil {
 				return err
 			}
-			c.state.Store(s)
+			c.set(s)
 			if left--; left == 0 {
 				return errcode.New(errcode.Transient, "chain of %s: the store kept only parts of %d entries: see tidemark bucket doctor", c.pid, tears)
 			}
@@ -63,7 +63,7 @@ func (c *Chain) append(ctx context.Context, owner Owner, p plan) error {
 			return errcode.Wrap(errcode.Internal, err, "publish entry %d of the chain of %s", e.Seq, c.pid)
 		}
 		if ours {
-			c.state.Store(next)
+			c.set(next)
 			return nil
 		}
 		if err := c.lost(s, owner, won); err != nil {
@@ -79,7 +79,7 @@ func (c *Chain) lost(s *state, owner Owner, won loaded) error {
 	if err != nil {
 		return err
 	}
-	c.state.Store(next)
+	c.set(next)
 	w := won.entry.Owner
 	// An entry of this incarnation is an earlier attempt whose answer was
 	// lost, with a process start in between perhaps. One of a lower generation

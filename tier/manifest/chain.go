@@ -39,6 +39,7 @@ type options struct {
 	parallel int           // reads at once while loading
 	pages    *Pages        // nil: the chain's own
 	tornEnd  bool          // see WithTornEnd
+	summary  *atomic.Pointer[Summary]
 }
 
 func defaults() options {
@@ -66,6 +67,17 @@ func WithPageSegments(n int) Option {
 
 // WithParallelReads sets how many entries Load reads at once (8).
 func WithParallelReads(n int) Option { return func(o *options) { o.parallel = max(1, n) } }
+
+// Summary is what a chain comes to, without its segments: a few tens of bytes
+// that stay when the Chain itself does not.
+type Summary struct {
+	Start, End int64  // as of the methods of Chain
+	Seq        uint64 // of the last entry: the hint for the next Load
+	Totals     Totals
+}
+
+// WithSummary has the Chain keep p at what it comes to, from its load on.
+func WithSummary(p *atomic.Pointer[Summary]) Option { return func(o *options) { o.summary = p } }
 
 func randomNonce() uint64 {
 	var b [8]byte
@@ -95,8 +107,17 @@ func newChain(store objstore.Store, s *state, o options) *Chain {
 		o.pages = NewPages(cachedPages)
 	}
 	c := &Chain{store: store, pid: s.pid, opts: o, turn: make(chan struct{}, 1), pages: o.pages, spoiled: map[Hash]bool{}}
-	c.state.Store(s)
+	c.set(s)
 	return c
+}
+
+// set makes s what the chain is now. The caller has the turn, or nobody else
+// has the chain yet.
+func (c *Chain) set(s *state) {
+	c.state.Store(s)
+	if c.opts.summary != nil {
+		c.opts.summary.Store(&Summary{Start: s.start, End: s.end, Seq: s.seq, Totals: s.totals})
+	}
 }
 
 // Partition returns the partition that the chain lists.

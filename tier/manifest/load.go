@@ -67,7 +67,7 @@ func (c *Chain) Refresh(ctx context.Context) (bool, error) {
 			if behind > s.torn {
 				n := *s
 				n.torn = behind
-				c.state.Store(&n)
+				c.set(&n)
 			}
 			return moved, nil
 		}
@@ -78,7 +78,7 @@ func (c *Chain) Refresh(ctx context.Context) (bool, error) {
 		if err != nil {
 			return moved, err
 		}
-		c.state.Store(n)
+		c.set(n)
 		moved = true
 	}
 }
