@@ -505,3 +505,47 @@ func TestRetentionCostsNothingWhenIdle(t *testing.T) {
 		t.Errorf("100 idle turns cost %d requests to the archive and %d about the time", data.Hits(), clock.Hits())
 	}
 }
+
+// Turns over partitions whose chains were unloaded ask the archive nothing either:
+// their limits are judged by what stays known. So are size and archived bytes, and
+// when something is over a limit the chain comes back for it (I12).
+func TestRetentionOfUnloadedChains(t *testing.T) {
+	r := newRetaining(t, func(o *Options) { o.WALInterval = time.Hour }, broker.TopicSpec{RetentionMS: ms(2 * time.Minute)})
+	defer func() { closeNode(t, r.Node) }()
+	r.fill(20)
+	r.archived()
+	r.sweeper.Turn(context.Background())
+	before := r.partitionStats(0, r.part())
+	r.chains.mu.Lock()
+	r.chains.most = 1
+	r.chains.mu.Unlock()
+	if _, err := r.chains.load(context.Background(), broker.PartitionID{Topic: 1}); err != nil { // any other
+		t.Fatal(err)
+	}
+	unloaded := func() bool { return !r.chains.loaded(r.part().ID) }
+	if !unloaded() {
+		t.Fatal("the chain is loaded still")
+	}
+	gets := r.store.Add(fault.Rule{Key: "t/*", Do: fault.Pass})
+	for range 100 {
+		r.sweeper.Turn(context.Background())
+	}
+	if gets.Hits() != 0 || !unloaded() {
+		t.Errorf("100 idle turns cost %d requests to the archive", gets.Hits())
+	}
+	if err := r.merger.Turn(context.Background()); err != nil { // passes it over
+		t.Fatal(err)
+	}
+	after := r.partitionStats(0, r.part())
+	if before.ArchivedBytes == 0 || after != before || !unloaded() {
+		t.Errorf("stats were %+v, are %+v", before, after)
+	}
+	r.totals.mu.Lock()
+	r.totals.at = time.Time{}
+	r.totals.mu.Unlock()
+	if _, archived := r.sums(); archived != before.ArchivedBytes {
+		t.Errorf("%d archived bytes by the metric, %d by the partition", archived, before.ArchivedBytes)
+	}
+	r.pass(3 * time.Minute)
+	within(t, "log and chain are trimmed", func() bool { return r.part().Oldest() == 20 && r.chain().Start() == 20 })
+}

@@ -215,7 +215,8 @@ func (n *Node) openLog(ctx context.Context, marks state.Marks) (groups []groupEn
 		Now:   n.opts.Now, Logger: n.opts.Logger, Registerer: n.opts.Registerer,
 		DiskOK: n.disk.room,
 		OnPressure: func(upTo uint64) {
-			if err := n.engine.Release(context.Background(), upTo); err != nil {
+			err := n.engine.Release(context.Background(), upTo)
+			if err != nil && !errcode.Is(err, errcode.Unavailable) { // before Start: the log asks again
 				n.opts.Logger.Warn("the log is over its size and cannot be freed", "error", err)
 			}
 		},

@@ -51,7 +51,8 @@
 // The directory belongs to the log alone. Three goroutines live from Open to
 // Close: the keeper (marks, the interval sync, retries of a failed write), the
 // janitor (recycling and prewriting of files) and, with OnPressure, the one that calls it.
-// Finished leaders start short ones; Close waits for all. No timer runs while the log is idle.
+// Finished leaders start short ones; Close waits for all. No timer runs while the log is idle
+// and within its size.
 //
 // # Format
 //

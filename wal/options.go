@@ -65,7 +65,8 @@ type Options struct {
 	// OnPressure asks the owner to make every frame up to upTo unneeded (flush,
 	// checkpoint, carry) and to raise its holds. It is called from a goroutine
 	// of the log, one call at a time; Close waits for a running call, so it
-	// must return when the owner stops. nil = nobody is asked.
+	// must return when the owner stops. While the log stays over its size it is
+	// called again, after a second and then ever more rarely. nil = nobody is asked.
 	OnPressure func(upTo uint64)
 	// DiskOK says why the disk has no room for that many more bytes of spares,
 	// which the log can do without. An error for 0 bytes means that spares are

@@ -1,6 +1,8 @@
 package wal
 
 import (
+	"time"
+
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
@@ -257,16 +259,31 @@ func (s *fileSet) excess(most int64) uint64 {
 	return upTo
 }
 
+// The pauses after which the owner is asked again, doubling, while the log stays
+// over its size: what hindered it may be over, and without an append, as at the
+// disk's reserve, nothing else would ask.
+const (
+	leastPress = time.Second
+	mostPress  = 30 * time.Second
+)
+
 // press calls OnPressure, one call at a time.
 func (l *Log) press() {
-	for {
+	again := time.NewTimer(mostPress)
+	defer again.Stop()
+	again.Stop()
+	for pause := leastPress; ; {
 		select {
 		case <-l.stop:
 			return
 		case <-l.crowded:
-			if upTo := l.files.excess(l.o.MaxBytes); upTo > 0 {
-				l.o.OnPressure(upTo)
-			}
+			pause = leastPress
+		case <-again.C:
+			pause = min(2*pause, mostPress)
+		}
+		if upTo := l.files.excess(l.o.MaxBytes); upTo > 0 {
+			l.o.OnPressure(upTo)
+			again.Reset(pause)
 		}
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -200,6 +202,47 @@ func TestPressure(t *testing.T) {
 		}
 		if len(asked) < 5 || !slices.IsSorted(asked) {
 			t.Fatalf("asked for %v", asked)
+		}
+		mustClose(t, l)
+	})
+}
+
+// An owner that could not free anything, because it was not started yet or its disk
+// was full, is asked again although nothing is appended meanwhile, ever more rarely;
+// once the log is within its size nobody is asked any more (I12, I15).
+func TestPressureIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := testOptions(newFS())
+		o.MaxBytes = 1 << 20
+		var l *opened
+		var ready atomic.Bool
+		var asked atomic.Int64
+		o.Holds = map[string]uint64{"state": 1}
+		o.OnPressure = func(upTo uint64) {
+			asked.Add(1)
+			if ready.Load() {
+				l.Hold("state", upTo+1)
+			}
+		}
+		l = mustOpen(t, o)
+		for range 100 {
+			put(t, l.Log, 1, 30<<10)
+		}
+		synctest.Wait()
+		before := asked.Load()
+		time.Sleep(10 * time.Minute)
+		if n := asked.Load() - before; n < 20 || n > 30 {
+			t.Fatalf("asked %d times in ten minutes", n)
+		}
+		ready.Store(true)
+		time.Sleep(mostPress + time.Second)
+		if s := l.Stats(); s.Bytes > o.MaxBytes {
+			t.Fatalf("the log has %d bytes still", s.Bytes)
+		}
+		before = asked.Load()
+		time.Sleep(10 * time.Minute)
+		if n := asked.Load() - before; n != 0 {
+			t.Fatalf("asked %d times by a log within its size", n)
 		}
 		mustClose(t, l)
 	})
