@@ -166,6 +166,9 @@ func TestChainIsOneWhileItIsUnloadedAndUsed(t *testing.T) {
 		work.Go(func() {
 			rng := rand.New(rand.NewPCG(1, uint64(w)))
 			for range appends {
+				if rng.IntN(10) == 0 {
+					runtime.GC() // the unloaded ones that nobody has go
+				}
 				i := rng.IntN(n)
 				turn[i].Lock()
 				chain, owner, err := c.owned(ctx, chainID(i))
@@ -206,9 +209,6 @@ func TestChainIsOneWhileItIsUnloadedAndUsed(t *testing.T) {
 					seen[i] = end
 				}
 				c.fenced(chainID(i))
-				if rng.IntN(8) == 0 {
-					runtime.GC() // the unloaded ones go
-				}
 			}
 		})
 	}

@@ -118,6 +118,9 @@ func printPlan(w io.Writer, p *restore.Plan) error {
 	t.row("partitions", p.Partitions)
 	t.row("archived records", fmt.Sprintf("%d in %d segments, %s; they stay in the archive", p.ArchivedRecords, p.Segments, formatBytes(p.ArchivedBytes)))
 	t.row("WAL to replay", fmt.Sprintf("%d objects, %s", p.WALObjects, formatBytes(p.WALBytes)))
+	if len(p.TornEntries) > 0 {
+		t.row("torn entries", fmt.Sprintf("%d chain entries do not read, %s first: passed, nothing rests on them", len(p.TornEntries), p.TornEntries[0]))
+	}
 	t.row("newest object", when(p.NewestObject))
 	t.row("may be missing", fmt.Sprintf("what was accepted after it: about %d records, if they came as before", p.MayBeMissing))
 	state := "no write seen"

@@ -22,6 +22,10 @@
 // begin again. A topic with a tombstone is not restored, whatever the export
 // says, and an incarnation that the metadata calls retired is not read.
 //
+// Objects at a chain's end that do not read are passed when the rest of the
+// bucket shows that nothing rests on them, and end the restore otherwise; see
+// torn.go.
+//
 // An interrupted restore is simply run again: it takes the generation after
 // the one it had claimed.
 package restore

@@ -80,6 +80,9 @@ type Plan struct {
 	// object of each node holds, which is what came in one shipping interval.
 	MayBeMissing int64 `json:"may_be_missing"`
 	Alive        bool  `json:"alive"` // the cluster was seen writing
+	// TornEntries are the newest entries of chains that do not read and that are
+	// passed: nothing rests on them, and what they would have listed is there.
+	TornEntries []string `json:"torn_entries,omitempty"`
 }
 
 // Report says what a restore did.

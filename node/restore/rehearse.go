@@ -64,7 +64,10 @@ func (s *survey) rehearse(ctx context.Context, o *Options) error {
 			return err
 		}
 	}
-	return rp.all(ctx, s, func(done int64) { o.Progress("shipped WAL, checked", done, s.walBytes()) })
+	if err := rp.all(ctx, s, func(done int64) { o.Progress("shipped WAL, checked", done, s.walBytes()) }); err != nil {
+		return err
+	}
+	return s.judgeTorn(ctx, o.Store, rp.parts)
 }
 
 // restored is a partition as its chain and the metadata describe it, before
@@ -74,7 +77,7 @@ func (s *survey) restored(id broker.PartitionID) *restored {
 	a, _ := s.meta.Assignment(id)
 	p := &restored{
 		id: id, next: c.End(), early: map[int64]earlyBatch{},
-		generation: max(a.Generation, c.Generation()), fences: slices.Clone(c.Fences()),
+		generation: max(a.Generation, c.Generation()), fences: slices.Clone(c.Fences()), torn: c.Torn(),
 	}
 	p.learn(manifest.Fence{Generation: a.Generation, PreviousEnd: a.PreviousEnd, Start: a.Start})
 	return p

@@ -45,6 +45,8 @@ type restored struct {
 	next                 int64            // where the next record is expected
 	generation           uint32           // highest one seen anywhere
 	early                map[int64]earlyBatch
+	torn                 []string // entries behind the chain's last that do not read
+	reach                int64    // where the records ended by the state objects
 
 	groupGeneration uint32 // whose groups the queue has
 	groupLSN        uint64 // of the present incarnation, up to which they are complete
@@ -347,6 +349,7 @@ func (r *replay) state(s *archive.PartitionState) error {
 	if p == nil {
 		return nil
 	}
+	p.reach = max(p.reach, s.Next)
 	p.learn(manifest.Fence{Generation: s.Generation, PreviousEnd: s.PreviousEnd, Start: s.Start})
 	return r.setGroups(p, s.Generation, s.GroupLSN, s.Groups)
 }
@@ -400,6 +403,9 @@ func (r *replay) group(lsn uint64, g frame.Group) error {
 func (r *replay) finish() error {
 	for id, p := range r.parts {
 		for at := range p.early {
+			if len(p.torn) > 0 {
+				return tornRefused(p.torn[0], "shipped WAL of partition %s has offset %d, the records in front of it, from %d on, are nowhere without it", id, at, p.next)
+			}
 			return errcode.New(errcode.Corrupt, "partition %s: shipped WAL has offset %d, the records in front of it, from %d on, are nowhere: the archive lost an object; see tidemark bucket verify", id, at, p.next)
 		}
 	}

@@ -267,6 +267,9 @@ func (r *run) fill(ctx context.Context) error {
 	if err := r.replay(ctx); err != nil {
 		return err
 	}
+	if err := r.survey.judgeTorn(ctx, r.o.Store, r.parts); err != nil {
+		return err
+	}
 	if err := r.fenceChains(ctx); err != nil {
 		return err
 	}

@@ -319,7 +319,7 @@ func (s *survey) readChains(ctx context.Context, o *Options) error {
 	g.SetLimit(parallel)
 	for _, id := range ids {
 		g.Go(func() error {
-			c, err := manifest.Load(ctx, o.Store, id, 0)
+			c, err := manifest.Load(ctx, o.Store, id, 0, manifest.WithTornEnd())
 			if err != nil {
 				return errcode.Wrap(errcode.ArchiveUnavailable, err, "chain of partition %s", id)
 			}
@@ -344,7 +344,7 @@ func (s *survey) plan(o *Options) Plan {
 		Archive: o.Store.Capabilities().URL, ClusterID: s.claim.ClusterID,
 		Generation: s.claim.Generation, NewGeneration: s.claim.Generation + 1,
 		Export: s.exportKey, Topics: len(s.topics()), DeletedTopics: len(s.deleted), Partitions: len(s.chains), NewestObject: s.newest,
-		MayBeMissing: s.perInterval,
+		MayBeMissing: s.perInterval, TornEntries: s.torn(),
 	}
 	for _, c := range s.chains {
 		t := c.Totals()

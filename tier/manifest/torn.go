@@ -30,8 +30,20 @@ import (
 // when the hint says that none of them was ever read: by the owner, whose
 // appends pass them, and by readers, to whom the chain ends before them. Without
 // it they are Corrupt: whoever does not know what was read before cannot tell
-// a torn put from an entry that rotted, and others may rest on that.
+// a torn put from an entry that rotted, and others may rest on that. A caller
+// without a hint has to find out by what else the bucket holds; see Chain.Torn.
 func WithTornEnd() Option { return func(o *options) { o.tornEnd = true } }
+
+// Torn returns the keys of the objects behind the last entry that do not read,
+// which the next entry skips.
+func (c *Chain) Torn() []string {
+	s := c.state.Load()
+	var out []string
+	for k := range s.torn {
+		out = append(out, EntryKey(c.pid, s.seq+1+k))
+	}
+	return out
+}
 
 // torn reports whether err says that an object is there and does not read.
 func torn(err error) bool { return errcode.Is(err, errcode.Corrupt) }
