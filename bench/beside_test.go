@@ -44,7 +44,7 @@ func BenchmarkBesideCold(b *testing.B) {
 	}()
 	var alone, beside, produceX, consumeX, coldRate series
 	for b.Loop() {
-		for round := range besideRounds + 1 {
+		for round := range rounds(besideRounds) {
 			pa, ca := hotWork(b, n)
 			readers, stop := context.WithCancel(context.Background())
 			var wg sync.WaitGroup
@@ -96,7 +96,7 @@ func besideNode(b *testing.B) *node.Node {
 		_, _ = noise.Read(v[:6<<10])
 		recs = append(recs, broker.NewRecord{Partition: 0, Value: v})
 	}
-	return archivedNode(b, st, node.Options{Dir: filepath.Join(dir, "data")}, recs, besideArchived)
+	return archivedNode(b, st, node.Options{Dir: filepath.Join(dir, "data")}, recs, sized(besideArchived))
 }
 
 // archivedNode is a node with a topic "cold" of the records again and again, bytes
@@ -222,7 +222,7 @@ func hotWork(b *testing.B, n *node.Node) (produce, consume time.Duration) {
 	for w := range besideWorkers {
 		wg.Go(func() {
 			var p, c []time.Duration
-			for due := begin.Add(every * time.Duration(w) / besideWorkers); due.Sub(begin) < besideFor; due = due.Add(every) {
+			for due := begin.Add(every * time.Duration(w) / besideWorkers); due.Sub(begin) < sized(besideFor); due = due.Add(every) {
 				<-time.After(time.Until(due))
 				at := rand.IntN(len(noise) - recordBytes)
 				value := noise[at : at+recordBytes]

@@ -62,7 +62,7 @@ func BenchmarkColdRead(b *testing.B) {
 	var get, coldRead, hot, second, unkeptX, keepX, coldX, coldKeepX, secondX, firstX series
 	refetched := 0.0
 	for b.Loop() {
-		for round := range coldRounds + 1 {
+		for round := range rounds(coldRounds) {
 			dir := filepath.Join(root, strconv.Itoa(round))
 			g := rate(segs, func() { plainGets(b, st, segs, bufs) })
 			keep := filepath.Join(root, "keep")

@@ -50,7 +50,7 @@ func BenchmarkColdHTTP(b *testing.B) {
 	root := b.TempDir()
 	var proxied, raw, ndjson, rawX, ndjsonX series
 	for b.Loop() {
-		for round := range coldHTTPRounds + 1 {
+		for round := range rounds(coldHTTPRounds) {
 			p := rate(segs, func() { srv.proxied(b) })
 			dir := filepath.Join(root, strconv.Itoa(round))
 			c, _ := openCache(b, st, dir, 0)

@@ -7,6 +7,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// rounds is how many rounds a benchmark makes, the one that warms included. With
+// -short it is only seen to work.
+func rounds(n int) int {
+	if testing.Short() {
+		return 2
+	}
+	return n + 1
+}
+
+// sized is an amount of work, an eighth of it with -short.
+func sized[T ~int | ~int64](full T) T {
+	if testing.Short() {
+		return full / 8
+	}
+	return full
+}
+
 // series collects one measurement of each round.
 type series struct{ v []float64 }
 

@@ -43,7 +43,7 @@ func besideSeal(b *testing.B, st objstore.Store) {
 	sealing, reg := sealNode(b, st, sealedBytes)
 	var alone, beside, more, sealed series
 	for b.Loop() {
-		for round := range sealRounds + 1 {
+		for round := range rounds(sealRounds) {
 			pa, _ := hotWork(b, quiet)
 			before := counter(b, reg, "tidemark_archive_segments_total")
 			pb, _ := hotWork(b, sealing)

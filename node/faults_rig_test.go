@@ -33,6 +33,7 @@ const (
 	badAttempt = 150 * time.Millisecond // deadline of one attempt
 	badPause   = 20 * time.Millisecond  // longest between two
 	hotMost    = 2 * time.Second        // for anything that must not depend on the bucket
+	startMost  = 10 * time.Second       // for a start, far below what a call that hangs would take
 )
 
 func newBadBucket(below *mem.Store) *badBucket {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -94,7 +95,7 @@ func TestMergedArchiveReplaysAndRestores(t *testing.T) {
 	for round := range rounds {
 		stop := make(chan struct{})
 		var readers sync.WaitGroup
-		known := len(answered)
+		known := slices.Clone(answered)
 		for range 2 {
 			readers.Go(func() {
 				for {
@@ -102,7 +103,7 @@ func TestMergedArchiveReplaysAndRestores(t *testing.T) {
 					case <-stop:
 						return
 					default:
-						whole(t, n, answered[:known:known])
+						whole(t, n, known)
 					}
 				}
 			})
