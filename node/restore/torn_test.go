@@ -210,6 +210,7 @@ func TestHistoriesThatEndInATornEntry(t *testing.T) {
 }
 
 func tornHistory(t *testing.T, seed uint64) (passed bool) {
+	t.Helper()
 	ctx, rng := context.Background(), rand.New(rand.NewPCG(seed, 5))
 	w := newTornWorld(t)
 	end, logged := int64(0), int64(0) // of what is archived and of what is in the log
