@@ -67,7 +67,9 @@ func (w *Writer) rename() error {
 	if err := w.fs.Rename(w.path, sealed); err != nil {
 		return errcode.Wrap(errcode.Storage, err, "rename segment %s", w.path)
 	}
+	w.mu.Lock()
 	w.path = sealed
+	w.mu.Unlock()
 	return syncDir(w.fs, w.dir)
 }
 

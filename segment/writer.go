@@ -33,7 +33,7 @@ type Options struct {
 type Writer struct {
 	fs   vfs.FS
 	dir  string
-	path string
+	path string // changes once, under mu, by the appending goroutine, which may read it without
 	opts Options
 
 	// Of the appending goroutine.
@@ -258,9 +258,12 @@ func (w *Writer) Next() int64 { return w.Info().Next }
 // Size is the length of the data appended, in bytes.
 func (w *Writer) Size() int64 { return w.Info().DataLength }
 
-// Path is the file's name now; Seal changes it. It belongs to the appending
-// goroutine.
-func (w *Writer) Path() string { return w.path }
+// Path is the file's name now; Seal changes it.
+func (w *Writer) Path() string {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.path
+}
 
 // Err returns what poisoned the writer, or nil.
 func (w *Writer) Err() error {

@@ -49,7 +49,7 @@ var mutations = []mutation{
 	{"I1", "segment: the name of a new file is not synced", []edit{{"segment/writer.go",
 		"	if err := syncDir(fs, dir); err != nil {\n		_ = w.closeFile()", "	if err := error(nil); err != nil {\n		_ = w.closeFile()"}}, "./segment", histories},
 	{"I1", "segment: sealed under a name that is not synced", []edit{{"segment/seal.go",
-		"	w.path = sealed\n	return syncDir(w.fs, w.dir)", "	w.path = sealed\n	return nil"}}, "./segment", histories},
+		"	w.mu.Unlock()\n	return syncDir(w.fs, w.dir)", "	w.mu.Unlock()\n	return nil"}}, "./segment", histories},
 	{"I1", "segment: sealed before its bytes are synced", []edit{{"segment/seal.go",
 		"	if err := w.file.f.Sync(); err != nil {", "	if err := error(nil); err != nil {"}}, "./segment", histories},
 	{"I4", "segment: a flushed part that is gone is no damage", []edit{{"segment/recover.go",
