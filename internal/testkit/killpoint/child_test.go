@@ -104,12 +104,13 @@ func carried(registry *prometheus.Registry) bool {
 
 func openArchive(dir string) (objstore.Store, error) { return file.Open(dir, file.Options{}) }
 
-// nodeOptions make a node do everything all the time.
+// nodeOptions make a node do everything all the time. An unsealed segment keeps
+// the shipped log from its first record on, so that sealing by age must not take long.
 func nodeOptions(dir string, store objstore.Store) node.Options {
 	return node.Options{
 		Dir: dir, NodeID: "n1", RaftAddr: "127.0.0.1:0", Archive: store, DiskReserve: 1,
 		WALInterval: 20 * time.Millisecond, StateInterval: 200 * time.Millisecond, WALFileSize: 1 << 20, WALMaxBytes: 2 << 20,
-		SegmentBytes: 64 << 10, FlushBytes: 24 << 10, SealMinBytes: 1, RetentionInterval: 20 * time.Millisecond,
+		SegmentBytes: 64 << 10, FlushBytes: 24 << 10, SealMinBytes: 1, SealAge: 500 * time.Millisecond, RetentionInterval: 20 * time.Millisecond,
 		GarbageGrace: time.Millisecond, GarbageInterval: 20 * time.Millisecond, PITRWindow: time.Millisecond, OrphanInterval: time.Hour,
 	}
 }

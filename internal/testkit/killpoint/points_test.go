@@ -274,7 +274,9 @@ var lostNode = sync.OnceValues(func() (s *site, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), workMax)
 	defer cancel()
-	n, err := node.Open(ctx, nodeOptions(s.dir, store))
+	o := nodeOptions(s.dir, store)
+	o.SealAge = 0 // what comes last is in the log alone
+	n, err := node.Open(ctx, o)
 	if err != nil {
 		return nil, err
 	}
