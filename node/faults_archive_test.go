@@ -127,6 +127,7 @@ func (r *faultRig) round(c badCall, w badWay) {
 			within(r.t, what+": all is shipped", func() bool { st := r.shipper.Status(); return st.Shipped == st.Durable })
 		}
 	}
+	r.spoils = r.spoils || w.damages(c) // what was spoiled stays until a state object stands behind it
 	r.archived(what, "t", 300*time.Millisecond)
 	r.archived(what, fresh, 300*time.Millisecond) // it needs the export of its topic, too
 	r.seal()

@@ -92,6 +92,7 @@ type faultRig struct {
 	made    int                // values, which are numbers
 	left    int                // produced and not consumed yet
 	answers []archivedSnapshot // of ack=archived while a fault was on
+	spoils  bool               // a fault kept other bytes than were put
 }
 
 // archivedSnapshot is the bucket as it was when a record was answered as archived.
@@ -101,6 +102,24 @@ type archivedSnapshot struct {
 	value string
 	at    int64
 	store *mem.Store
+
+	spoiled bool // a fault kept other bytes than were put
+}
+
+// refused says whether a restore refuses the bucket and names an object of the
+// shipped log that the store spoiled. An answer vouches for the bytes of the
+// newest object, which was read back, and that those before it are there: to
+// keep other bytes than it acknowledged, under a sum that it was given, is what
+// no store that is tested here does. It is told then, and nothing is skipped (I4).
+func (a *archivedSnapshot) refused(t *testing.T) bool {
+	t.Helper()
+	if !a.spoiled {
+		return false
+	}
+	_, err := restore.Look(context.Background(), restore.Options{
+		Store: a.store, NodeID: "node-1", RaftAddr: "127.0.0.1:0", Now: daysLater, Dir: filepath.Join(t.TempDir(), "none"),
+	})
+	return errcode.Is(err, errcode.Corrupt) && strings.Contains(err.Error(), "shipped WAL wal/")
 }
 
 func newFaultRig(t *testing.T, change func(*Options)) *faultRig {
@@ -155,7 +174,7 @@ func (r *faultRig) archived(when, topic string, wait time.Duration) bool {
 	}
 	switch {
 	case err == nil:
-		r.answers = append(r.answers, archivedSnapshot{when, topic, fmt.Sprint(r.made), got.Placements[0].FirstOffset, r.bucket.below.Clone()})
+		r.answers = append(r.answers, archivedSnapshot{when, topic, fmt.Sprint(r.made), got.Placements[0].FirstOffset, r.bucket.below.Clone(), r.spoils})
 	case !errcode.Is(err, errcode.NotConfirmed) && !errcode.Is(err, errcode.ArchiveUnavailable):
 		r.t.Fatalf("%s: ack=archived: %v", when, err)
 	}
@@ -242,6 +261,9 @@ func restored(t testing.TB, store objstore.Store) *Node {
 func (r *faultRig) truthful() {
 	r.t.Helper()
 	for _, a := range r.answers {
+		if a.refused(r.t) {
+			continue
+		}
 		n := restored(r.t, a.store)
 		if _, err := n.TopicFor(a.topic); err != nil {
 			r.t.Fatalf("%s: a record of topic %s was answered as archived, and the bucket of that moment has no such topic: %v", a.when, a.topic, err)

@@ -159,10 +159,10 @@ func (n *Node) checkArchive(ctx context.Context) error {
 	if n.opts.Archive == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.opts.StartTimeout)
-	defer cancel()
 	cluster := n.meta.State().Cluster()
-	err := ship.CheckArchive(ctx, n.opts.Archive, cluster.ID, cluster.Generation, n.claimed())
+	ask, cancel := context.WithTimeout(ctx, n.opts.StartTimeout)
+	err := ship.CheckArchive(ask, n.opts.Archive, cluster.ID, cluster.Generation, n.claimed())
+	cancel()
 	switch {
 	case err == nil && !n.claimed():
 		return n.setClaimed(ctx)
