@@ -153,17 +153,7 @@ func openCache(b *testing.B, st objstore.Store, dir string, room int64) (*cold.C
 
 // misses is how many chunks a cache has downloaded.
 func misses(b *testing.B, reg *prometheus.Registry) float64 {
-	all, err := reg.Gather()
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, f := range all {
-		if f.GetName() == "tidemark_cold_chunk_misses_total" {
-			return f.GetMetric()[0].GetCounter().GetValue()
-		}
-	}
-	b.Fatal("the cache does not count its misses")
-	return 0
+	return counter(b, reg, "tidemark_cold_chunk_misses_total")
 }
 
 func closeCache(b *testing.B, c *cold.Cache) {

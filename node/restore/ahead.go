@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/node/archive"
 )
 
@@ -20,6 +21,7 @@ const (
 // ahead reads and decodes an incarnation's shipped WAL beside the replay of what
 // came before, in order.
 type ahead struct {
+	ctx    context.Context
 	queue  chan chan readObject
 	room   *semaphore.Weighted
 	used   int64 // of room, by the object that next gave last
@@ -36,7 +38,7 @@ type readObject struct {
 // readAhead begins to read i's objects from the k-th on. The caller stops it.
 func (r *replay) readAhead(ctx context.Context, i *incarnation, k int) *ahead {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &ahead{queue: make(chan chan readObject, aheadObjects), room: semaphore.NewWeighted(aheadBytes), cancel: cancel}
+	a := &ahead{ctx: ctx, queue: make(chan chan readObject, aheadObjects), room: semaphore.NewWeighted(aheadBytes), cancel: cancel}
 	a.wg.Go(func() {
 		defer close(a.queue)
 		for ; k < len(i.wal); k++ {
@@ -60,10 +62,16 @@ func (r *replay) readAhead(ctx context.Context, i *incarnation, k int) *ahead {
 	return a
 }
 
-// next returns the next object. The one before is not used any more.
+// next returns the next object. The one before is not used any more. Errors:
+// those of the read, errcode.Canceled.
 func (a *ahead) next() (*archive.WAL, error) {
 	a.room.Release(a.used)
-	o := <-<-a.queue
+	a.used = 0
+	place, ok := <-a.queue
+	if !ok {
+		return nil, errcode.Wrap(errcode.Canceled, context.Cause(a.ctx), "read ahead")
+	}
+	o := <-place
 	a.used = o.used
 	return o.wal, o.err
 }
