@@ -475,9 +475,6 @@ func TestPressure(t *testing.T) {
 		t.Fatalf("with more than twice the reserve: %+v", st)
 	}
 	m.fs.set(nil, func() (uint64, bool) { return 2<<20 - 10, true })
-	m.disk.reserve = 4 << 20
-	m.disk.look()
-	m.fs.set(nil, func() (uint64, bool) { return 5 << 20, true })
 	within(t, "local copies leave", func() bool { return p.Stats().Segments == 0 })
 	if got := readAll(t, m.Node, "logs", 0); len(got) != 100 || p.Oldest() != 0 {
 		t.Errorf("%d records are left", len(got))

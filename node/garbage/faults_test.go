@@ -158,8 +158,12 @@ func TestDeletesGoWrong(t *testing.T) {
 					w.count.Reset()
 					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 					if rule.Do == fault.Hang {
-						cancel()
-						ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+						go func(hits int) { // the turn is given up once a delete hangs
+							for h.Hits() == hits && ctx.Err() == nil {
+								time.Sleep(time.Millisecond)
+							}
+							cancel()
+						}(h.Hits())
 					}
 					_, err := w.c.Turn(ctx)
 					cancel()
