@@ -452,7 +452,7 @@ func TestTrimAndConsumers(t *testing.T) {
 func TestPressure(t *testing.T) {
 	store := mem.New("test", nil)
 	m := newMemNode(t, func(o *Options) {
-		o.Archive, o.DiskReserve, o.RetentionInterval = store, 1<<20, 20*time.Millisecond
+		o.Archive, o.DiskReserve, o.RetentionInterval = store, 4<<20, 20*time.Millisecond
 	})
 	defer m.close()
 	createTopic(t, m.Node, "logs", 1)
@@ -468,13 +468,13 @@ func TestPressure(t *testing.T) {
 	if st := p.Stats(); st.LocalBytes == 0 {
 		t.Fatalf("without pressure: %+v", st)
 	}
-	m.fs.set(nil, func() (uint64, bool) { return 5 << 20, true })
+	m.fs.set(nil, func() (uint64, bool) { return 9 << 20, true })
 	m.disk.look()
 	m.sweeper.Turn(context.Background())
 	if st := p.Stats(); st.LocalBytes == 0 {
 		t.Fatalf("with more than twice the reserve: %+v", st)
 	}
-	m.fs.set(nil, func() (uint64, bool) { return 2<<20 - 10, true })
+	m.fs.set(nil, func() (uint64, bool) { return 5 << 20, true })
 	within(t, "local copies leave", func() bool { return p.Stats().Segments == 0 })
 	if got := readAll(t, m.Node, "logs", 0); len(got) != 100 || p.Oldest() != 0 {
 		t.Errorf("%d records are left", len(got))
