@@ -14,7 +14,7 @@ import (
 const (
 	benchWriters = 64
 	benchBody    = 1024
-	benchRounds  = 9
+	benchRounds  = 25
 	benchRecords = 12000 // of each side in a round
 )
 
