@@ -22,7 +22,7 @@ import (
 )
 
 // residentBound is what a replay may add to the process's memory, whatever its
-// length: a window of 32 MiB, downloads on their way to disk, a run, and what the
+// length: a window of 64 MiB, downloads on their way to disk, a run, and what the
 // collector has not taken yet.
 const residentBound = 256 << 20
 

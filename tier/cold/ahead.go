@@ -6,9 +6,15 @@ import (
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
 
-// maxWindow is how many chunks one sequential reader has ahead at most: 32 MiB,
-// which are eight of the largest requests.
-const maxWindow = 32
+const (
+	// maxWindow is how many chunks one sequential reader has ahead at most: 64 MiB,
+	// which are eight of the largest requests. A store far away gives each of them
+	// only so many bytes a second.
+	maxWindow = 64
+	// fairWindow is how many it has when readers together hold half of all the
+	// read-ahead that there may be.
+	fairWindow = 32
+)
 
 // ahead brings the chunks of one object to one sequential reader. It reads ahead
 // more and more while the reader goes on, and into the object that follows.
@@ -60,10 +66,10 @@ func (a *ahead) chunk(ctx context.Context, n uint32) (*flight, error) {
 }
 
 // kept returns a chunk that was on disk when it was requested. One whose file is
-// damaged is a miss after all.
+// damaged is a miss after all, and so are those behind it in the file.
 func (a *ahead) kept(n uint32) (*flight, error) {
 	c, id := a.cache, idOf(a.key, n)
-	f := c.disk.get(id, &c.blocks)
+	f, file := c.disk.get(id, &c.blocks), a.held[n].pin
 	a.drop(n)
 	if f != nil && len(f.data) == a.source().length(n) {
 		c.metrics.hits.Inc()
@@ -74,9 +80,16 @@ func (a *ahead) kept(n uint32) (*flight, error) {
 		f.release()
 		c.disk.drop(id)
 	}
-	holds, err := c.request(a.source(), n, n+1)
+	to := n + 1
+	for ; a.held[to].pin == file; to++ { // a missing one has none
+		a.drop(to)
+	}
+	holds, err := c.request(a.source(), n, to)
 	if err != nil {
 		return nil, err
+	}
+	for i, h := range holds[1:] {
+		a.hold(n+1+uint32(i), h)
 	}
 	if h := holds[0]; h.f != nil {
 		a.held[n] = h
@@ -116,6 +129,9 @@ func (a *ahead) leave() {
 // a time once the window is that large.
 func (a *ahead) fill(n uint32, window int) error {
 	c := a.cache
+	if c.ahead.Load() >= c.cfg.AheadBytes/2 {
+		window = min(window, fairWindow)
+	}
 	end := uint32((a.seg.DataLength + ChunkSize - 1) / ChunkSize)
 	have := n
 	for _, ok := a.held[have]; ok; _, ok = a.held[have] {
@@ -134,21 +150,21 @@ func (a *ahead) fill(n uint32, window int) error {
 			to = k // a bad chunk was thrown away before it
 		}
 	}
+	if whole := (to - have) / maxGet * maxGet; have < to && to < end && whole > 0 {
+		to = have + whole // the rest comes with what follows it
+	}
 	if have == n || have < to && !full {
 		holds, err := c.request(a.source(), have, to)
 		if err != nil {
 			return err
 		}
 		for i, h := range holds {
-			if h.counted = h.f != nil; h.counted { // on disk it takes no memory
-				c.ahead.Add(ChunkSize)
-			}
-			a.held[have+uint32(i)] = h
+			a.hold(have+uint32(i), h)
 		}
 	}
 	rest := int(n) + window - int(end)
-	if a.then == nil || rest <= 0 || full {
-		return nil
+	if a.then == nil || rest <= 0 || full || rest < maxGet && window >= 2*maxGet {
+		return nil // at speed only whole requests are worth it
 	}
 	if len(a.then.held) == 0 {
 		// Only begun here, so that it is in memory when the reader gets there;
@@ -156,6 +172,14 @@ func (a *ahead) fill(n uint32, window int) error {
 		_, _, _, _ = c.findIndex(&a.then.seg, a.then.key)
 	}
 	return a.then.fill(0, rest)
+}
+
+// hold puts chunk n into the window.
+func (a *ahead) hold(n uint32, h hold) {
+	if h.counted = h.f != nil; h.counted { // on disk it takes no memory
+		a.cache.ahead.Add(ChunkSize)
+	}
+	a.held[n] = h
 }
 
 // drop gives chunk n of the window back.

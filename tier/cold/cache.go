@@ -64,9 +64,11 @@ func setDefault[T comparable](v *T, d T) {
 }
 
 const (
-	// writeQueue is how many downloads may wait for the disk. Above it chunks
-	// are served and not kept.
+	// writeQueue is how many downloads may wait for the disk, and writeBytes how
+	// many bytes may wait or be on their way to it. Above that chunks are served and
+	// not kept.
 	writeQueue = 16
+	writeBytes = 80 << 20
 	// writers is how many are written at once.
 	writers = 4
 )
@@ -89,6 +91,7 @@ type Cache struct {
 	stopped sync.WaitGroup
 	failing atomic.Bool  // the last chunk could not be written
 	ahead   atomic.Int64 // bytes of read-ahead
+	unsaved atomic.Int64 // bytes of downloads that wait for the disk or are written
 
 	mu struct {
 		sync.Mutex
@@ -102,6 +105,7 @@ type Cache struct {
 type write struct {
 	first   chunkID
 	flights []*flight
+	size    int64 // bytes of data
 }
 
 // New opens the cache with what its directory holds.
@@ -172,6 +176,7 @@ func (c *Cache) wrote(w write) {
 		c.land(w.first.plus(i), f)
 		f.release()
 	}
+	c.unsaved.Add(-w.size)
 }
 
 // Usage returns the number of chunks on disk and the bytes of their files.

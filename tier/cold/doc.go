@@ -42,8 +42,8 @@
 // does not drive out what is read again and again. A file that is read or ahead of
 // a reader stays, and one that could not be removed counts. Indexes in memory are
 // bounded by Config.IndexBytes, read-ahead of all readers by Config.AheadBytes and of one by
-// 32 MiB, requests in flight by Config.Concurrency and 4 MiB each, downloads on
-// their way to disk by 20: when the disk does not keep up they are served and not
+// 64 MiB (32 MiB beside others), requests in flight by Config.Concurrency and 8 MiB each, downloads on
+// their way to disk by 20 and 80 MiB: when the disk does not keep up they are served and not
 // kept. Runs are bounded by whoever holds them.
 //
 // # Yielding
@@ -63,7 +63,7 @@
 //
 // # Chunk file
 //
-//	data          up to four adjacent chunks, each 1 MiB of the object but its last
+//	data          up to eight adjacent chunks, each 1 MiB of the object but its last
 //	trailer 32 B: magic "TMCHK\0\0\2" | object 12 B | first chunk u32 | length of the data u32 |
 //	              crc32c of the trailer u32
 //

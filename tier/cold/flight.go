@@ -65,8 +65,10 @@ func (f *flight) wait(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// maxGet is how many adjacent chunks one request fetches at most: 4 MiB.
-const maxGet = 4
+// maxGet is how many adjacent chunks one request fetches at most: 8 MiB. A request
+// costs the store about as much as 1 MiB of an answer, and so does the file that it
+// ends in; above 8 MiB that hardly counts any more, and memory does.
+const maxGet = 8
 
 // source is one object in chunks.
 type source struct {
@@ -173,13 +175,21 @@ func (c *Cache) download(s source, first uint32, flights []*flight) {
 	if err != nil {
 		return
 	}
-	w := write{idOf(s.key, first), flights}
-	select {
-	case c.writes <- w: // with the download's holds
-	default: // the disk does not keep up
-		c.metrics.unkept.Add(float64(len(flights)))
-		c.wrote(w)
+	c.keep(write{idOf(s.key, first), flights, int64(size)})
+}
+
+// keep hands a download, with its holds, to the writers, unless the disk does not
+// keep up.
+func (c *Cache) keep(w write) {
+	if c.unsaved.Add(w.size) <= writeBytes {
+		select {
+		case c.writes <- w:
+			return
+		default:
+		}
 	}
+	c.metrics.unkept.Add(float64(len(w.flights)))
+	c.wrote(w)
 }
 
 // land forgets a flight.

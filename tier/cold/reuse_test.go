@@ -301,11 +301,11 @@ func loiter(t *testing.T, r *Reader, data []byte, chance func(int) bool) {
 	}
 }
 
-// A scan of 24 MiB from the store, and one from disk, take little new memory
+// A scan of 48 MB from the store, and one from disk, take little new memory
 // once the pools are warm.
 func TestScanReusesMemory(t *testing.T) {
 	st := newStore()
-	seg, _ := archived(t, st, 0, repeat(80, 300_000)...)
+	seg, _ := archived(t, st, 0, repeat(160, 300_000)...)
 	for name, limit := range map[string]int64{"store": 1, "disk": 1 << 30} {
 		c := open(t, vfs.NewMem(), st, func(c *Config) { c.MaxBytes = limit })
 		taken := func() uint64 {
@@ -320,7 +320,7 @@ func TestScanReusesMemory(t *testing.T) {
 		}
 		taken()
 		// The race detector makes a pool forget one of four.
-		if n := taken(); n > 12<<20 {
+		if n := taken(); n > 24<<20 {
 			t.Errorf("from %s: a second scan took %d bytes of new memory for %d bytes of data", name, n, seg.DataLength)
 		}
 	}
