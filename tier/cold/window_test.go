@@ -71,7 +71,7 @@ func TestWholeRequests(t *testing.T) {
 		}
 	}
 	// Per segment four, but for the first one, which begins small; besides an index and a rest each.
-	if whole < 10 || other > 2*len(segs)+5 {
+	if whole < 10 || other > 2*len(segs)+4 {
 		t.Errorf("%d whole requests and %d smaller ones: %v", whole, other, st.gets())
 	}
 }
