@@ -342,7 +342,7 @@ func TestSealAndAdopt(t *testing.T) {
 		}
 	}
 	o := testOptions
-	for _, other := range []Options{{o.Topic + 1, o.Partition, o.Base}, {o.Topic, o.Partition + 1, o.Base}} {
+	for _, other := range []Options{{Topic: o.Topic + 1, Partition: o.Partition, Base: o.Base}, {Topic: o.Topic, Partition: o.Partition + 1, Base: o.Base}} {
 		_, err := Adopt(fs, dir, other)
 		wantCode(t, err, errcode.Corrupt)
 	}

@@ -21,6 +21,14 @@ type Options struct {
 	Topic     broker.TopicID
 	Partition uint32
 	Base      int64 // first offset; names the file
+	SyncStep  int64 // most bytes that one fsync covers, 0 = SyncStep
+}
+
+func (o *Options) syncStep() int64 {
+	if o.SyncStep > 0 {
+		return o.SyncStep
+	}
+	return SyncStep
 }
 
 // Writer appends batches to the active segment of a partition.
@@ -129,7 +137,7 @@ func (w *Writer) openLocked() error {
 // commits in it, 0 when not known. The batch is verified and only read.
 //
 // On return it is readable but durable only after Sync, except that every
-// SyncStep bytes Append syncs by itself. Errors: Corrupt, Conflict (order),
+// Options.SyncStep bytes Append syncs by itself. Errors: Corrupt, Conflict (order),
 // TooLarge (data above MaxData), each without effect; Storage, Poisoned.
 func (w *Writer) Append(batch []byte, minMS, maxMS int64) error {
 	if err := w.usable(); err != nil {
@@ -180,18 +188,19 @@ func (w *Writer) publish(h *BatchHeader, minMS, maxMS int64) {
 	w.mu.index = appendEntry(w.mu.index, Entry{Base: h.BaseOffset, MaxTimestamp: w.mu.info.MaxTimestamp, Position: pos, Size: h.Size})
 }
 
-// write puts b at pos, with a sync after each SyncStep unsynced bytes. WriteAt
+// write puts b at pos, with a sync after each step of unsynced bytes. WriteAt
 // needs no seek and shows in a logging file system.
 func (w *Writer) write(b []byte, pos int64) error {
 	w.file.RLock()
 	defer w.file.RUnlock()
+	step := w.opts.syncStep()
 	for len(b) > 0 {
-		n := min(int64(len(b)), SyncStep-w.unsynced)
+		n := min(int64(len(b)), step-w.unsynced)
 		if _, err := w.file.f.WriteAt(b[:n], pos); err != nil {
 			return w.poison(errcode.Wrap(errcode.Storage, err, "write %d bytes to segment %s at position %d", n, w.path, pos))
 		}
 		w.unsynced += n
-		if w.unsynced >= SyncStep {
+		if w.unsynced >= step {
 			if err := w.syncFile(); err != nil {
 				return err
 			}

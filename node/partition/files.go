@@ -13,7 +13,11 @@ import (
 func partitionName(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
 func (p *Partition) segmentOptions(base int64) segment.Options {
-	return segment.Options{Topic: p.ID.Topic, Partition: p.ID.Partition, Base: base}
+	o := segment.Options{Topic: p.ID.Topic, Partition: p.ID.Partition, Base: base}
+	if p.importing {
+		o.SyncStep = importSyncStep
+	}
+	return o
 }
 
 func (p *Partition) segmentPath(base int64) string {

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"math"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -13,52 +14,88 @@ import (
 
 // Import begins a partition whose records up to entry.Flushed are elsewhere,
 // in the archive. Records that follow come by ImportBatch, before the engine
-// is started; Rebase ends the import.
+// is started, up to EndImport; Rebase follows.
 func (e *Engine) Import(id broker.PartitionID, entry state.Partition) (*Partition, error) {
 	if e.Get(id) != nil {
 		return nil, errcode.New(errcode.Exists, "partition %s is here already", id)
 	}
 	p := e.newPartition(id, entry)
+	p.importing = true
 	return p, segment.MakeDir(e.opts.FS, e.opts.Dir, p.dir)
 }
 
-// ImportBatch appends a batch with the offsets and generation that it has.
-// Offsets that lie between the end of the log and its base are a gap, which
-// the caller has proven. Batches are flushed as they come; they are durable
-// after the engine's next checkpoint.
+// ImportBatch appends a batch, which the caller has verified, with the offsets
+// and generation that it has. Offsets that lie between the end of the log and
+// its base are a gap, which the caller has proven. Batches are flushed as they
+// come, and durable after EndImport. One goroutine at a time imports into a
+// partition; different partitions may be imported beside each other. The batch
+// is only read, and not kept.
 func (p *Partition) ImportBatch(appendMS int64, batch []byte) error {
-	h, err := segment.VerifyBatch(batch)
+	h, err := segment.ParseHeader(batch)
 	if err != nil {
 		return err
 	}
 	if h.BaseOffset < p.mu.next {
 		return errcode.New(errcode.Internal, "import of offset %d into partition %s, which ends at %d", h.BaseOffset, p.ID, p.mu.next)
 	}
-	p.e.memory.Add(p.mu.tail.pushCopy(tailBatch{base: h.BaseOffset, next: h.NextOffset(), appendMS: appendMS, data: batch}))
+	b := tailBatch{base: h.BaseOffset, next: h.NextOffset(), appendMS: appendMS, data: batch}
+	// A large batch is stored as it is: written at once, it need not be copied.
+	large := len(batch) >= mergeBelow
+	if large {
+		p.e.memory.Add(p.mu.tail.push(b))
+	} else {
+		p.e.memory.Add(p.mu.tail.pushCopy(b))
+	}
 	p.mu.next = h.NextOffset()
 	p.mu.tail.advance(0) // LSN 0 is in no log: nothing to wait for
 	p.hw.Store(p.mu.next)
-	if p.mu.tail.pending < importFlush {
+	if !large && p.mu.tail.pending < importFlush {
 		return nil
 	}
+	return p.flushImport()
+}
+
+const (
+	// importFlush is how much of an import waits in memory per partition.
+	importFlush = 1 << 20
+
+	// importSyncStep is how much of an import one fsync covers. There is no log
+	// beside it whose appends would wait, and the fewer there are the better; but
+	// the disk is to work while the import goes on.
+	importSyncStep = 4 << 20
+)
+
+// flushImport writes what waits and drops it from memory. It need not be synced
+// for that: a write or a sync that fails ends the import, and nothing of it is
+// used.
+func (p *Partition) flushImport() error {
 	if err := p.e.flushAll(p); err != nil {
 		return err
 	}
-	return p.release()
+	p.mu.Lock()
+	freed := p.mu.tail.evict(math.MaxInt64, p.mu.next)
+	p.mu.Unlock()
+	p.e.memory.Add(-freed)
+	return nil
 }
 
-// importFlush is how much of an import waits in memory per partition.
-const importFlush = 1 << 20
-
-// release syncs what was flushed and drops it from memory.
-func (p *Partition) release() error {
-	if p.files.active != nil {
-		if err := p.files.active.Sync(); err != nil {
-			return err
-		}
-		p.mu.checkpointed = max(p.mu.checkpointed, p.files.active.Next())
+// EndImport makes every imported batch durable in p's files, or says why they
+// are not: a checkpoint would go on without a partition whose file does not
+// sync. It may run beside that of other partitions.
+func (p *Partition) EndImport() error {
+	if err := p.flushImport(); err != nil {
+		return err
 	}
-	p.evict(1 << 62)
+	p.importing = false
+	if p.files.active == nil {
+		return nil
+	}
+	if err := p.files.active.Sync(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.mu.checkpointed = max(p.mu.checkpointed, p.files.active.Next())
+	p.mu.Unlock()
 	return nil
 }
 

@@ -22,6 +22,8 @@ type Partition struct {
 	recent recentKeys
 
 	flush sync.Mutex
+	// importing is true from Import to EndImport, which nothing runs beside.
+	importing bool
 
 	files struct {
 		sync.RWMutex

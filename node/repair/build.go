@@ -200,6 +200,11 @@ func (b *build) importLog(ctx context.Context) error {
 	if err := b.walk(ctx, to); err != nil {
 		return err
 	}
+	for id, p := range b.parts {
+		if err := p.EndImport(); err != nil {
+			return errcode.Wrap(errcode.Storage, err, "write records of partition %s", id)
+		}
+	}
 	for _, g := range b.groups {
 		if err := b.queue.Apply(g.Partition, g.Name, g.Ops); err != nil {
 			return errcode.Wrap(errcode.Corrupt, err, "group %s of partition %s at LSN %d", g.Name, g.Partition, g.lsn)

@@ -26,6 +26,18 @@
 // bucket shows that nothing rests on them, and end the restore otherwise; see
 // torn.go.
 //
+// # Goroutines and memory
+//
+// Shipped log is read and decoded ahead of the replay (ahead.go), numbered and
+// held against the chains by one goroutine, in order, and written by several
+// lanes, each partition by one of them (importers.go). Every lane's failure ends
+// the restore, and all files are synced before the chains are fenced. In memory
+// are at most 64 MiB of objects as stored that are read ahead, decoded, and two
+// more whose records are being written; 256 MiB of objects kept from the
+// rehearsal, as stored, whose checksums are looked at again when they are
+// decoded; 256 MiB of batches that came early; 1 MiB for each partition that
+// waits to be written.
+//
 // An interrupted restore is simply run again: it takes the generation after
 // the one it had claimed.
 package restore

@@ -33,13 +33,14 @@ type replay struct {
 	queue  *queue.Engine
 	parts  map[broker.PartitionID]*restored
 	report *Report
-	early  int64 // bytes in all restored.early
-	newest int64 // append ms of the newest record
+	to     *importers // nil: nothing is written, see rehearse
+	early  int64      // bytes in all restored.early
+	newest int64      // append ms of the newest record
 }
 
 // restored is one partition on its way back.
 type restored struct {
-	*partition.Partition // nil: nothing is written, see rehearse
+	*partition.Partition // nil in a rehearsal
 	id                   broker.PartitionID
 	fences               []manifest.Fence // generations and where they begin: see learn
 	next                 int64            // where the next record is expected
@@ -81,7 +82,10 @@ func (r *replay) all(ctx context.Context, s *survey, progress func(done int64)) 
 			return err
 		}
 	}
-	return r.finish()
+	if err := r.finish(); err != nil {
+		return err
+	}
+	return r.to.finish()
 }
 
 // incarnation replays one writer's log from its newest state on. The survey has
@@ -123,6 +127,9 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 				return r.frame(f)
 			})
 		}
+		if failed := r.to.failure(); failed != nil {
+			return failed // no damage of the archive
+		}
 		if errcode.Is(err, errcode.Corrupt) && i.elsewhere(k, next) {
 			// A shipper that reads a damaged object back ships its frames again.
 			r.report.Damaged = append(r.report.Damaged, key.String())
@@ -132,7 +139,9 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 			return errcode.Wrap(errcode.Corrupt, err, "shipped WAL %s", key)
 		}
 		end = max(end, key.End)
-		progress(i.bytes[k])
+		if err := r.to.objectDone(func() { progress(i.bytes[k]) }); err != nil {
+			return err
+		}
 	}
 	if next < end {
 		return i.missing(next, end, "at its end")
@@ -330,10 +339,8 @@ func (r *replay) add(p *restored, appendMS int64, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if p.Partition != nil {
-		if err := p.ImportBatch(appendMS, data); err != nil {
-			return err
-		}
+	if r.to != nil {
+		r.to.add(p, appendMS, data)
 	}
 	p.next = h.NextOffset()
 	r.report.TailRecords += int64(h.Records)

@@ -355,7 +355,9 @@ func gapsOf(c *manifest.Chain) (out [][2]int64) {
 }
 
 func (r *run) replay(ctx context.Context) error {
-	rp := &replay{store: r.o.Store, shelf: r.survey.shelf, queue: r.queue, parts: r.parts, report: r.report}
+	to := newImporters(r.parts)
+	defer to.stop()
+	rp := &replay{store: r.o.Store, shelf: r.survey.shelf, queue: r.queue, parts: r.parts, report: r.report, to: to}
 	return rp.all(ctx, r.survey, func(done int64) { r.o.Progress("shipped WAL", done, r.report.WALBytes) })
 }
 
