@@ -33,9 +33,9 @@
 // lanes, each partition by one of them (importers.go). Every lane's failure ends
 // the restore, and all files are synced before the chains are fenced. In memory
 // are at most 64 MiB of objects as stored that are read ahead, decoded, and two
-// more whose records are being written; 256 MiB of objects kept from the
-// rehearsal, as stored, whose checksums are looked at again when they are
-// decoded; 256 MiB of batches that came early; 1 MiB for each partition that
+// more whose records are being written; 256 MiB of log kept from the
+// rehearsal, decoded, whose groups and batches are checked again when they are
+// replayed; 256 MiB of batches that came early; 1 MiB for each partition that
 // waits to be written.
 //
 // An interrupted restore is simply run again: it takes the generation after

@@ -6,46 +6,48 @@ import (
 	"sync"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/node/archive"
 	"github.com/tidemark-mq/tidemark/node/queue"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
-	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
-// maxShelf bounds the bytes of shipped WAL that a rehearsal keeps for the
-// replay. A state object comes every 256 MiB of log, so what a restore reads
-// usually fits, stored, and is read once; what is beyond is read twice.
+// maxShelf bounds the bytes of log that a rehearsal keeps for the replay. A
+// state object comes every 256 MiB of log, so what a restore reads usually fits
+// and is read, decompressed and checked once; what is beyond is read twice.
 const maxShelf = 256 << 20
 
-// shelf has shipped WAL objects as they are stored. They never change. It may
-// be used concurrently, for different objects.
+// shelf has shipped WAL objects as they were read. They never change. It may be
+// used concurrently, for different objects.
 type shelf struct {
 	mu      sync.Mutex
-	objects map[string][]byte
+	objects map[manifest.Key]*archive.WAL
 	room    int
 	keep    bool // false: what is read now is not read again
 }
 
-func newShelf() *shelf { return &shelf{objects: map[string][]byte{}, room: maxShelf, keep: true} }
+func newShelf() *shelf {
+	return &shelf{objects: map[manifest.Key]*archive.WAL{}, room: maxShelf, keep: true}
+}
 
-// read returns the object, from the shelf if it is there.
-func (s *shelf) read(ctx context.Context, store objstore.Store, key string) ([]byte, error) {
-	s.mu.Lock()
-	b, ok := s.objects[key]
-	if ok && !s.keep {
-		delete(s.objects, key)
-	}
-	s.mu.Unlock()
-	if ok {
-		return b, nil
-	}
-	b, _, err := objstore.ReadAll(ctx, store, key, maxWALStored)
+// take returns the object, or nil if it is not there.
+func (s *shelf) take(key manifest.Key) *archive.WAL {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil && s.keep && len(b) <= s.room {
-		s.room -= len(b)
-		s.objects[key] = b
+	object := s.objects[key]
+	if !s.keep {
+		delete(s.objects, key)
 	}
-	return b, err
+	return object
+}
+
+// put keeps the object if there is room.
+func (s *shelf) put(key manifest.Key, object *archive.WAL) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.objects[key]; !ok && s.keep && len(object.Groups) <= s.room {
+		s.room -= len(object.Groups)
+		s.objects[key] = object
+	}
 }
 
 // rehearse replays the shipped WAL on top of the chains and writes nothing:

@@ -163,7 +163,10 @@ func (i *incarnation) elsewhere(k int, next uint64) bool {
 
 // readWAL reads one shipped WAL object of i.
 func readWAL(ctx context.Context, store objstore.Store, shelf *shelf, i *incarnation, key manifest.Key) (*archive.WAL, error) {
-	stored, err := shelf.read(ctx, store, key.String())
+	if object := shelf.take(key); object != nil {
+		return object, nil
+	}
+	stored, _, err := objstore.ReadAll(ctx, store, key.String(), maxWALStored)
 	if err != nil {
 		return nil, errcode.Wrap(errcode.ArchiveUnavailable, listed(err), "read")
 	}
@@ -171,7 +174,11 @@ func readWAL(ctx context.Context, store objstore.Store, shelf *shelf, i *incarna
 	if err == nil && (object.First != key.First || object.Next != key.End || object.Incarnation != i.id) {
 		err = errcode.New(errcode.Corrupt, "it says frames %d to %d of incarnation %016x", object.First, object.Next-1, object.Incarnation)
 	}
-	return object, err
+	if err != nil {
+		return nil, err
+	}
+	shelf.put(key, object)
+	return object, nil
 }
 
 // overlap remembers frames that the next object holds too. Equal ones come from
