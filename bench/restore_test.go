@@ -16,7 +16,7 @@ import (
 
 const (
 	restoreRounds  = 5
-	restoreRecords = 512 << 10 // of 1 KiB: 512 MiB of log, about a quarter of that in the bucket
+	restoreRecords = 512 << 10 // of 1 KiB: 512 MiB, in batches that zstd has made about a quarter of that before they reach the log
 	shippedMost    = 256 << 20 // of one object
 )
 

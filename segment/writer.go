@@ -21,7 +21,7 @@ type Options struct {
 	Topic     broker.TopicID
 	Partition uint32
 	Base      int64 // first offset; names the file
-	SyncStep  int64 // most bytes that one fsync covers, 0 = SyncStep
+	SyncStep  int64 // most bytes that one fsync covers; 0: the constant SyncStep
 }
 
 func (o *Options) syncStep() int64 {

@@ -41,7 +41,9 @@ func (l *Log) WaitWritten(ctx context.Context, lsn uint64) error {
 		}
 		c := l.mu.writeChan(lsn)
 		l.mu.Unlock()
-		if !received(ctx, c) {
+		select {
+		case <-c:
+		case <-ctx.Done():
 			return interrupted(ctx, lsn)
 		}
 	}
@@ -74,27 +76,13 @@ func (l *Log) WaitDurable(ctx context.Context, lsn uint64) error {
 		}
 		c := l.mu.syncChan(lsn)
 		l.mu.Unlock()
-		if !received(ctx, c) {
+		select {
+		case <-c:
+		case <-ctx.Done():
 			return interrupted(ctx, lsn)
 		}
 	}
 	return nil
-}
-
-// received waits for c; false: ctx ended before. Most callers wait without an
-// end, and a select costs several times what a receive does.
-func received(ctx context.Context, c <-chan struct{}) bool {
-	done := ctx.Done()
-	if done == nil {
-		<-c
-		return true
-	}
-	select {
-	case <-c:
-		return true
-	case <-done:
-		return false
-	}
 }
 
 // makeDurable is WaitDurable for the log's own use.
