@@ -9,10 +9,11 @@ import (
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
 
 const (
-	firstBackoff = time.Minute // or the interval, when that is shorter
+	firstBackoff = time.Second // or the interval, when that is shorter
 	maxBackoff   = time.Hour
 	moreSoon     = time.Second // between turns while there is more to delete at once
 )
@@ -32,6 +33,7 @@ type Collector struct {
 	swept    time.Time // when uploads in parts were swept last
 	index    uint64    // of the metadata that purges were taken from
 	failures int       // in a row
+	behind   map[manifest.KeyKind]*behind
 
 	mu struct {
 		sync.Mutex
@@ -55,6 +57,7 @@ func New(o Options) (*Collector, error) {
 		return nil, err
 	}
 	c := &Collector{opts: o.withDefaults(), turns: make(chan struct{}, 1)}
+	c.behind = make(map[manifest.KeyKind]*behind)
 	c.mu.purges = make(map[broker.TopicID]*purge)
 	c.mu.old = make(map[writer]*incarnation)
 	c.mu.looks = make(map[broker.PartitionID]*orphanLook)
@@ -76,12 +79,25 @@ func (c *Collector) Run(ctx context.Context) error {
 		if c.due() {
 			more, _ = c.Turn(ctx) // the error is logged and shown
 		}
-		if more {
-			timer.Reset(min(moreSoon, c.opts.Interval))
-		} else {
-			timer.Reset(c.opts.Interval)
-		}
+		timer.Reset(c.pause(more))
 	}
+}
+
+// pause returns how long Run waits for its next turn: an interval, less when
+// there is more to do at once, or when the last turn failed and is to be tried
+// again earlier. It looks at least once an interval, since a turn that was asked
+// for ends the pause after a failure.
+func (c *Collector) pause(more bool) time.Duration {
+	if more {
+		return min(moreSoon, c.opts.Interval)
+	}
+	now := c.opts.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if retry := c.mu.retryAt.Sub(now); retry > 0 {
+		return min(retry, c.opts.Interval)
+	}
+	return c.opts.Interval
 }
 
 // due says whether no pause after a failure lasts.
@@ -121,7 +137,7 @@ func (c *Collector) turn(ctx context.Context) (more bool, err error) {
 	}
 	var errs []error
 	for _, part := range []func(context.Context) (bool, error){
-		c.collectRetired, c.collectTopics, c.collectShipped, c.collectIncarnations, c.collectOrphans, c.sweepUploads,
+		c.collectRetired, c.collectTopics, c.lookBehind, c.collectShipped, c.collectIncarnations, c.collectOrphans, c.sweepUploads,
 	} {
 		again, err := part(ctx)
 		more = more || again

@@ -36,6 +36,12 @@
 // for ever. A crash at any point resumes: what is to go is found again in the
 // metadata, by the list at the start, or by the sweep of orphans.
 //
+// One list is no proof that nothing is left, and one answer none that all of a
+// batch is deleted. A topic and an old incarnation are done with when two looks,
+// a grace apart, have found nothing; what a delete left of segments is an orphan,
+// and the beginning of the log, the states and the exports is looked at again an
+// orphan interval after something of them was deleted.
+//
 // Ages are measured on the process's monotonic clock; of objects from before
 // the start the store's own clock says how much older than the newest one they
 // are. A restart begins a grace anew.
@@ -43,11 +49,13 @@
 // # What it costs
 //
 // At the start four LISTs, per page of 1,000 objects. Later LISTs come once per
-// orphan interval and partition, for the snapshots, and while a topic or an
-// incarnation is being deleted. A batch of up to 1,000 keys costs one delete, two
+// orphan interval and partition, for the snapshots, for each of log, states and
+// exports of which something was deleted, and while a topic or an incarnation is
+// being deleted. A batch of up to 1,000 keys costs one delete, two
 // GETs of fences, one GET behind the end of each chain in it, and one GET of a
 // byte that has to fail: a store that reports deletes which it did not do, or
-// does not allow them, is noticed, shown and asked again ever more rarely.
+// does not allow them, is noticed, shown and asked again ever more rarely, from a
+// second to an hour.
 //
 // # Goroutines
 //

@@ -38,6 +38,7 @@ type incarnation struct {
 
 	retired time.Time // this process saw that it is; zero: it is not
 	export  uint64    // Raft index that a confirmed export has to reach
+	empty   time.Time // lists first showed that nothing is left; zero: they did not, or showed more later
 }
 
 func (i *incarnation) tally(t *tally) {
@@ -145,6 +146,9 @@ func (c *Collector) step(ctx context.Context, i *incarnation, budget *int) (more
 	case c.opts.Fence.Confirmed() < i.export:
 		return false, name + "is covered, the archive holds no export yet that says so", nil
 	}
+	if !i.empty.IsZero() && now.Sub(i.empty) < c.opts.Grace {
+		return false, name + "is deleted, the archive is asked after a grace whether anything is left", nil
+	}
 	more, err = c.removeIncarnation(ctx, i, budget)
 	return more, name + "is being deleted", err
 }
@@ -202,8 +206,11 @@ func (c *Collector) retire(ctx context.Context, i *incarnation) error {
 }
 
 // removeIncarnation deletes the states and the log of a retired incarnation,
-// and its OPEN when nothing else is left. FENCE outlives every zombie.
+// and its OPEN when two looks, a grace apart, have found nothing else: a store
+// may do a part of a delete and call it done, and a list may hide something.
+// FENCE outlives every zombie.
 func (c *Collector) removeIncarnation(ctx context.Context, i *incarnation, budget *int) (more bool, err error) {
+	found := false
 	for _, prefix := range []string{manifest.StatePrefix(i.node, i.inc), manifest.WALPrefix(i.node, i.inc)} {
 		for after := ""; ; {
 			if *budget--; *budget < 0 {
@@ -221,6 +228,7 @@ func (c *Collector) removeIncarnation(ctx context.Context, i *incarnation, budge
 					batch = append(batch, candidate{o.Key, o.Size})
 				}
 			}
+			found = found || len(batch) > 0
 			gone, err := c.remove(ctx, Incarnation, batch, c.mustBeRetired(i, batch))
 			if err != nil || len(gone) < len(batch) {
 				return false, err
@@ -234,6 +242,14 @@ func (c *Collector) removeIncarnation(ctx context.Context, i *incarnation, budge
 				break
 			}
 		}
+	}
+	switch {
+	case found: // is there anything left now?
+		i.empty = time.Time{}
+		return true, nil
+	case i.empty.IsZero():
+		i.empty = c.opts.Now()
+		return false, nil
 	}
 	last := []candidate{{manifest.WALOpenKey(i.node, i.inc), 0}}
 	if _, err := c.remove(ctx, Incarnation, last, c.mustBeRetired(i, last)); err != nil {

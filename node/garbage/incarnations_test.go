@@ -365,6 +365,50 @@ func TestOldIncarnationResumes(t *testing.T) {
 	}
 }
 
+// Lists that hide a part of a retired incarnation, or all of it, and deletes that
+// are done by half do not leave anything of it: it is done with when two looks, a
+// grace apart, have found nothing, and OPEN goes then (B116, T32).
+func TestOldIncarnationLooksTwice(t *testing.T) {
+	for name, rule := range map[string]fault.Rule{
+		"lists show nothing":    {Ops: []string{fault.List}, Do: fault.Pretend},
+		"lists show a part":     {Ops: []string{fault.List}, Do: fault.Tear},
+		"deletes are half done": {Ops: []string{fault.Delete}, Do: fault.Tear, Times: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, o := heir(t)
+			id := w.topic("t")
+			for i := range 8 {
+				o.records(id, int64(i), 1)
+			}
+			w.upload(id, 1)
+			w.stateOf(1, id)
+			w.start()
+			w.turn()
+			w.pass(2 * testGrace)
+			w.turn() // it is called retired
+			w.export()
+			w.pass(2 * testGrace)
+			open := manifest.WALOpenKey("n0", oldInc)
+			h := w.fault.Add(rule)
+			_, _ = w.c.Turn(t.Context())
+			h.Remove()
+			if w.turn(); h.Hits() == 0 || !w.has(open) {
+				t.Fatalf("%d hits; OPEN is there: %v", h.Hits(), w.has(open))
+			}
+			for range 2 {
+				w.pass(testGrace)
+				w.turn()
+			}
+			if left := w.keys(manifest.WALPrefix("n0", oldInc)); len(left) != 1 {
+				t.Fatalf("left %v", left)
+			}
+			if c := w.cause(Incarnation); c.Waiting != 0 {
+				t.Fatalf("%+v", c)
+			}
+		})
+	}
+}
+
 // An incarnation that the confirmed metadata does not call retired loses
 // nothing, whatever the collector believes.
 func TestRetirementIsConfirmed(t *testing.T) {

@@ -37,6 +37,9 @@ func (c *Collector) look(ctx context.Context) error {
 			return err
 		}
 	}
+	c.mu.Lock()
+	c.mu.shipped.forgot = false
+	c.mu.Unlock()
 	c.take(found, now)
 	c.looked = now
 	return nil
@@ -101,7 +104,6 @@ func (l *listing) add(o objstore.Info) {
 func (c *Collector) take(found *listing, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.shipped.forgot = false
 	for _, k := range found.keys {
 		at := now.Add(-max(0, found.newest.Sub(k.modified)))
 		own := k.Node == c.opts.Node && k.Incarnation == c.opts.Incarnation

@@ -179,6 +179,41 @@ func TestDeletesThatDoNotHappen(t *testing.T) {
 	}
 }
 
+// The first failure is followed by a try within a second, whatever the interval:
+// what failed may be the registration of a node that has just started.
+// The pauses double from there on, and Run looks once an interval at least (B44).
+func TestFirstPausesAreShort(t *testing.T) {
+	w := newWorld(t, nil)
+	w.turn()
+	if d := w.c.pause(false); d != DefaultInterval {
+		t.Fatalf("%s to the next turn", d)
+	}
+	if d := w.c.pause(true); d != moreSoon {
+		t.Fatalf("%s to the next turn when there is more", d)
+	}
+	w.c.looked = time.Time{}
+	w.fault.Add(fault.Rule{Do: fault.Fail})
+	for n, most := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
+		if _, err := w.c.Turn(t.Context()); err == nil {
+			t.Fatal("nothing failed")
+		}
+		d := w.c.pause(false)
+		if d < most/2 || d > most || w.c.due() {
+			t.Fatalf("pause %d is %s", n, d)
+		}
+		w.pass(d)
+		if !w.c.due() {
+			t.Fatal("the pause does not end with the wait")
+		}
+	}
+	for range 12 {
+		_, _ = w.c.Turn(t.Context())
+	}
+	if d := w.c.pause(false); d != DefaultInterval || w.c.Report().RetryInMS < maxBackoff.Milliseconds()/2 {
+		t.Fatalf("%s to the next look, %d ms to the next try", d, w.c.Report().RetryInMS)
+	}
+}
+
 // While anything stands below snap/ nothing at all is deleted, and the report
 // says so; when it is gone the collector goes on (I7).
 func TestSnapshotsHoldEverything(t *testing.T) {

@@ -231,6 +231,7 @@ func (c *Collector) removeShipped(ctx context.Context, cause Cause, kind manifes
 	if err != nil {
 		return 0, err
 	}
+	c.noteDeleted(kind)
 	keys := make(map[string]bool, len(deleted))
 	for _, o := range deleted {
 		keys[o.key] = true

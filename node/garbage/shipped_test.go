@@ -1,6 +1,8 @@
 package garbage
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +10,7 @@ import (
 	"github.com/tidemark-mq/tidemark/node/archive"
 	"github.com/tidemark-mq/tidemark/node/ship"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
+	"github.com/tidemark-mq/tidemark/tier/objstore/fault"
 )
 
 // Which states and exports go: all that are older than the newest one outside
@@ -122,6 +125,62 @@ func TestLostStateHoldsTheLog(t *testing.T) {
 	_ = w.mem.Delete(t.Context(), []string{key})
 	w.untouched(func() { w.fails(errcode.Corrupt, "the archive lost "+key) })
 	w.kept("the log", wal...)
+}
+
+// A store that does half of each delete and calls it done: what it left of the
+// log, the states and the exports is found and deleted by the same process, and
+// costs a LIST a kind, a page and an orphan interval, no more; a store that does
+// what it says costs three LISTs an interval (T32).
+func TestHalfDeletedIsFound(t *testing.T) {
+	w := newWorld(t, nil)
+	w.turn()
+	w.export()
+	h := w.fault.Add(fault.Rule{Ops: []string{fault.Delete}, Do: fault.Tear})
+	lsn := uint64(1)
+	day := func() {
+		for range 24 {
+			for range 120 {
+				w.wal(lsn, lsn+1)
+				lsn++
+			}
+			w.state(lsn-1, lsn)
+			w.topic(fmt.Sprint("t", lsn))
+			w.export()
+			w.pass(time.Hour)
+			_, _ = w.c.Turn(t.Context()) // the last of a batch stays, which it may see
+		}
+	}
+	lists := func() (n int) { // but for those of the orphans of the topics
+		for line := range strings.Lines(w.count.Transcript()) {
+			if strings.HasPrefix(line, `list "wal`) || strings.HasPrefix(line, `list "state`) || strings.HasPrefix(line, `list "meta`) {
+				n++
+			}
+		}
+		return n
+	}
+	left := func() int {
+		return len(w.keys(manifest.WALPrefix(testNode, testInc))) + len(w.keys(manifest.StatePrefix(testNode, testInc))) + len(w.keys(manifest.PrefixMeta))
+	}
+	day()
+	h.Remove()
+	before := left()
+	w.count.Reset()
+	day()
+	day()
+	const kept = 3*120 + 3 + 3 + 1 // of each what is inside the window, the newest two, OPEN
+	if n := left(); before < 1000 || n > kept {
+		t.Fatalf("%d objects were left, %d are still there", before, n)
+	}
+	if n := lists(); n == 0 || n > 2*3+3+2 { // two looks of each, one more behind what was found, a second page
+		t.Fatalf("%d lists in two days", n)
+	}
+	w.count.Reset()
+	for range 4 {
+		day()
+	}
+	if n := lists(); n == 0 || n > 4*3 || w.calls()["head"] != 0 {
+		t.Fatalf("%d lists in four days", n)
+	}
 }
 
 // Exports go like states; the newest two stay, and while the newest is of an

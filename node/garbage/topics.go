@@ -25,6 +25,7 @@ type purge struct {
 	deleted   raftmeta.Deleted
 	since     time.Time // this process saw the deletion
 	tombstone bool      // x/<id> stands
+	empty     time.Time // a list first showed that nothing is left; zero: none did, or a later one showed more
 	hold      string    // why it waits, "" = it does not
 	found     int64     // objects that the last list showed
 	bytes     int64
@@ -94,18 +95,21 @@ func (c *Collector) dropPurge(p *purge) {
 	delete(c.mu.purges, p.deleted.ID)
 }
 
-// purge deletes page by page. Any order resumes: as long as the metadata does
-// not call the topic purged, its prefix is listed again.
+// purge deletes page by page, until two lists, a grace apart, show nothing. Any
+// order resumes: as long as the metadata does not call the topic purged, its
+// prefix is listed again, after a restart too.
 func (c *Collector) purge(ctx context.Context, p *purge, budget *int) (more bool, err error) {
-	id := p.deleted.ID
+	id, now := p.deleted.ID, c.opts.Now()
 	switch {
-	case c.opts.Now().Sub(p.since) < c.opts.Grace:
+	case now.Sub(p.since) < c.opts.Grace:
 		// Uploads that were in flight at the deletion end before.
 		c.holdPurge(p, "the grace of "+p.deleted.Name+" lasts")
 		return false, nil
 	case c.opts.Fence.Confirmed() < p.deleted.ChangedIndex:
 		// Until then a take-over could bring the topic back, live.
 		c.holdPurge(p, "the archive holds no export yet that knows the deletion of "+p.deleted.Name)
+		return false, nil
+	case !p.empty.IsZero() && now.Sub(p.empty) < c.opts.Grace:
 		return false, nil
 	}
 	c.holdPurge(p, "")
@@ -122,8 +126,16 @@ func (c *Collector) purge(ctx context.Context, p *purge, budget *int) (more bool
 			return false, errcode.Wrap(errcode.ArchiveUnavailable, err, "list %s", prefix)
 		}
 		if after == "" && len(page.Objects) == 0 {
+			if p.empty.IsZero() {
+				// One list is no proof: what it did not show would stay for ever,
+				// since nobody lists the prefix of a topic that counts as purged.
+				p.empty = now
+				c.holdPurge(p, "the archive shows nothing more of "+p.deleted.Name+", and is asked again after a grace")
+				return false, nil
+			}
 			return false, c.closePurge(ctx, p)
 		}
+		p.empty = time.Time{}
 		if len(page.Objects) == 0 {
 			after = "" // behind the last page: is there anything left?
 			continue
@@ -203,7 +215,7 @@ func (c *Collector) bury(ctx context.Context, p *purge) error {
 	return nil
 }
 
-// closePurge remembers that the archive holds nothing of the topic.
+// closePurge makes the metadata remember that the archive holds nothing of the topic.
 func (c *Collector) closePurge(ctx context.Context, p *purge) error {
 	_, err := c.opts.Metadata.PurgeTopic(ctx, p.deleted.ID)
 	if err != nil && !errcode.Is(err, errcode.NotFound) {

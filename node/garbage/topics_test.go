@@ -32,8 +32,8 @@ func (w *world) doom(name string, n int) broker.PartitionID {
 // A deleted topic goes a grace after the deletion, once the archive holds an
 // export that knows of it: its tombstone is there before the first object goes,
 // and stays. What was created again under the same name has another id and is
-// untouched. When a list has found nothing left, it is never listed again, after
-// a restart neither (T16).
+// untouched. When two lists, a grace apart, have found nothing left, it is never
+// listed again, after a restart neither (T16).
 func TestTopicPurge(t *testing.T) {
 	w := newWorld(t, nil)
 	id := w.doom("orders", 3)
@@ -59,6 +59,11 @@ func TestTopicPurge(t *testing.T) {
 		t.Fatalf("%+v %v %v", x, err, derr)
 	}
 	w.kept("recreated", keysOf(segs)...)
+	if d, _ := w.meta.State().Deleted(id.Topic); d.Purged {
+		t.Fatal("one list ended it")
+	}
+	w.pass(testGrace)
+	w.turn()
 	if d, _ := w.meta.State().Deleted(id.Topic); !d.Purged {
 		t.Fatal("the metadata does not remember that it is done")
 	}
@@ -111,6 +116,54 @@ func TestPurgeResumes(t *testing.T) {
 				w.turn()
 				if left := w.keys(manifest.TopicPrefix(id.Topic)); len(left) != 0 {
 					t.Fatalf("%d objects stay for ever", len(left))
+				}
+			})
+		}
+	}
+}
+
+// A list that shows a part of a topic, or nothing, where there is something does
+// not end its purge: what it hid goes at the second look, a grace later, and in
+// between nobody lists. A restart in between begins the look anew.
+func TestPurgeLooksTwice(t *testing.T) {
+	for name, do := range map[string]fault.Action{"shows nothing": fault.Pretend, "shows a part": fault.Tear} {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, restart), func(t *testing.T) {
+				w := newWorld(t, nil)
+				id := w.doom("orders", 6)
+				prefix := manifest.TopicPrefix(id.Topic)
+				w.turn()
+				w.pass(testGrace)
+				w.export()
+				h := w.fault.Add(fault.Rule{Ops: []string{fault.List}, Key: prefix + "*", Do: do})
+				w.turn()
+				if len(w.keys(prefix)) == 0 || h.Hits() == 0 {
+					t.Fatal("the lists hid nothing")
+				}
+				h.Remove()
+				w.count.Reset()
+				w.pass(testGrace - time.Second)
+				w.turn()
+				if d, _ := w.meta.State().Deleted(id.Topic); d.Purged || w.calls()["list"] != 0 {
+					t.Fatalf("before the second look: purged %v, %v", d.Purged, w.calls())
+				}
+				if c := w.cause(Topic); len(c.Holds) != 1 || !strings.Contains(c.Holds[0], "asked again") {
+					t.Fatalf("%+v", c)
+				}
+				if restart {
+					w.start()
+					w.turn()
+					w.pass(testGrace)
+				}
+				w.pass(time.Second)
+				w.turn()
+				if left := w.keys(prefix); len(left) != 0 {
+					t.Fatalf("left: %v", left)
+				}
+				w.pass(testGrace)
+				w.turn()
+				if d, _ := w.meta.State().Deleted(id.Topic); !d.Purged {
+					t.Fatal("it does not come to an end")
 				}
 			})
 		}
