@@ -17,7 +17,6 @@ import (
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/node"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
-	"github.com/tidemark-mq/tidemark/tier/objstore/file"
 )
 
 const (
@@ -85,10 +84,6 @@ func BenchmarkBesideCold(b *testing.B) {
 func besideNode(b *testing.B) *node.Node {
 	b.Helper()
 	dir := b.TempDir()
-	st, err := file.Open(filepath.Join(dir, "bucket"), file.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
 	noise := rand.NewChaCha8([32]byte{3})
 	var recs []broker.NewRecord
 	for range 64 {
@@ -96,7 +91,7 @@ func besideNode(b *testing.B) *node.Node {
 		_, _ = noise.Read(v[:6<<10])
 		recs = append(recs, broker.NewRecord{Partition: 0, Value: v})
 	}
-	return archivedNode(b, st, node.Options{Dir: filepath.Join(dir, "data")}, recs, sized(besideArchived))
+	return archivedNode(b, fileStore(b), node.Options{Dir: filepath.Join(dir, "data")}, recs, sized(besideArchived))
 }
 
 // archivedNode is a node with a topic "cold" of the records again and again, bytes

@@ -1,4 +1,5 @@
--- wrk script: POST one record of RECORD_BYTES (1024) bytes to the URL's path.
+-- wrk script: POST one record of RECORD_BYTES (1024) bytes to the topics bench0,
+-- bench1, and so on, TOPICS (1) of them in turns.
 --
 -- Bodies are lines of text with a zstd ratio of about 4, from a generator and
 -- never one repeated byte: a broker that compresses must find what it finds in
@@ -7,6 +8,7 @@
 -- the clock starts, so that a request costs one table look-up.
 
 local size = tonumber(os.getenv("RECORD_BYTES") or "1024")
+local topics = tonumber(os.getenv("TOPICS") or "1")
 local pool = 1024
 
 local threads = 0
@@ -47,7 +49,7 @@ local requests, at = {}, 0
 function init(args)
   math.randomseed(seed)
   local headers = { ["Content-Type"] = "application/octet-stream" }
-  for i = 1, pool do requests[i] = wrk.format("POST", nil, headers, body()) end
+  for i = 1, pool do requests[i] = wrk.format("POST", "/v1/topics/bench" .. i % topics .. "/produce", headers, body()) end
 end
 
 function request()

@@ -4,8 +4,10 @@
 # wrk posts 1 KiB records with a fixed number of connections, alternately to
 #   http      bench/ref/httpref        reads the body, answers 200
 #   wal       bench/ref/httpref -wal   the same, durable before the answer
-#   tidemark  bin/tidemark serve --dev, POST /v1/topics/bench/produce, without
+#   tidemark  bin/tidemark serve --dev, POST /v1/topics/bench0/produce, without
 #             an archive (TIDEMARK_ARGS="--archive file:///dir" adds one)
+#   many      the same with 3 topics of 1,000 partitions each
+#   archived  the same as tidemark with --archive $ARCHIVE
 # Ratios are paired: each is between two runs of the same round, seconds apart,
 # because the machine drifts more between rounds than programs differ.
 #
@@ -16,6 +18,7 @@
 #                    broker first takes the memory that it then uses
 #   CONNS="64 256"   connections; 1 compares the latency of a lone producer
 #   TARGETS="http wal tidemark"   what to run; the first ones are the base
+#   ARCHIVE=URL      of archived (default: a directory in WORK)
 #   RECORD_BYTES=1024  PARTITIONS=6  WRK_THREADS=2
 #   TIDEMARK=bin/tidemark          the binary; TIDEMARK_ARGS adds flags
 #   WORK=DIR         directory for logs and data, on the disk to measure
@@ -32,7 +35,7 @@ export RECORD_BYTES=${RECORD_BYTES:-1024}
 
 die() { echo "s1: $*" >&2; exit 1; }
 command -v wrk >/dev/null || die "wrk is missing: apt-get install wrk"
-[[ $targets != *tidemark* || -x $tidemark ]] || die "$tidemark is missing: run 'make build' first"
+[[ ! $targets =~ tidemark|many|archived || -x $tidemark ]] || die "$tidemark is missing: run 'make build' first"
 
 if [[ -n ${WORK:-} ]]; then
   mkdir -p "$WORK"
@@ -89,27 +92,37 @@ post() {
 echo "building the reference programs" >&2
 (cd "$root" && CGO_ENABLED=0 go build -trimpath -o "$work/httpref" ./bench/ref/httpref)
 
+# broker NAME TOPICS PARTITIONS FLAGS...: starts a broker with the topics that
+# produce.lua writes to.
+declare -A topics
+broker() {
+  local name=$1 n=$2 each=$3 i
+  shift 3
+  # shellcheck disable=SC2086 # TIDEMARK_ARGS is a list of words
+  start "$name" "$tidemark" serve --dev --data-dir "$work/data-$name" --archive none \
+    --http-addr 127.0.0.1:0 --raft-addr 127.0.0.1:0 --metrics-addr 127.0.0.1:0 ${TIDEMARK_ARGS:-} "$@"
+  for ((i = 0; i < n; i++)); do post /v1/topics "{\"name\":\"bench$i\",\"partitions\":$each}"; done
+  topics[$name]=$n
+}
+
 declare -A url
 for t in $targets; do
   case $t in
   http) start http "$work/httpref" ;;
   wal) start wal "$work/httpref" -wal "$work/ring" ;;
-  tidemark)
-    # shellcheck disable=SC2086 # TIDEMARK_ARGS is a list of words
-    start tidemark "$tidemark" serve --dev --data-dir "$work/data" --archive none \
-      --http-addr 127.0.0.1:0 --raft-addr 127.0.0.1:0 --metrics-addr 127.0.0.1:0 ${TIDEMARK_ARGS:-}
-    post /v1/topics "{\"name\":\"bench\",\"partitions\":$partitions}"
-    ;;
-  *) die "unknown target $t: http, wal and tidemark are known" ;;
+  tidemark) broker tidemark 1 "$partitions" ;;
+  many) broker many 3 1000 ;;
+  archived) broker archived 1 "$partitions" --archive "${ARCHIVE:-file://$work/archive}" ;;
+  *) die "unknown target $t: http, wal, tidemark, many and archived are known" ;;
   esac
-  url[$t]=http://$addr/v1/topics/bench/produce
+  url[$t]=http://$addr
 done
 
 # measure TARGET CONNECTIONS SECONDS: prints requests/s, p50 and p99 in ms.
 measure() {
   local n=$threads out=$work/wrk.out
   ((n <= $2)) || n=$2
-  wrk -t"$n" -c"$2" -d"$3s" --latency -s "$root/bench/produce.lua" "${url[$1]}" >"$out" 2>&1 || die "wrk against $1: $(tail -n 2 "$out")"
+  TOPICS=${topics[$1]:-1} wrk -t"$n" -c"$2" -d"$3s" --latency -s "$root/bench/produce.lua" "${url[$1]}" >"$out" 2>&1 || die "wrk against $1: $(tail -n 2 "$out")"
   # A refused or broken request would make the number a lie.
   if grep -qE 'Non-2xx|Socket errors' "$out"; then die "$1 at $2 connections: $(grep -E 'Non-2xx|Socket errors' "$out" | xargs)"; fi
   awk '

@@ -39,7 +39,7 @@ func TestDiskFull(t *testing.T) {
 		asRoot(t)
 		return
 	}
-	disk := mount(t)
+	disk := mount(t, smallDisk)
 	r := newRig(t, fileArchive(t), nil, append(append([]string{}, busyArchive...), "--disk-reserve", reserve))
 	r.options.DataDir = filepath.Join(disk, "data")
 	r.start(0)
@@ -61,7 +61,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill(t, f, reserveLeft)
-	refusesRecords(r)
+	refusesRecords(r, stepMax)
 	for range waiting / 2 {
 		if err := takeOne(r); err != nil {
 			t.Fatalf("an ack out of the reserve: %v", err)
@@ -69,7 +69,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	// Then nothing. Acks may fail now, but not without saying so.
 	fill(t, f, 0)
-	refusesRecords(r)
+	refusesRecords(r, stepMax)
 	for range waiting / 2 {
 		if err := takeOne(r); err != nil && !errcode.Is(err, errcode.Storage) {
 			t.Fatalf("an ack on a full disk: %v", err)
@@ -148,9 +148,9 @@ func put(r *rig, name string) error {
 
 // refusesRecords waits until records are refused and holds that for a while,
 // for topics with and without records.
-func refusesRecords(r *rig) {
+func refusesRecords(r *rig, within time.Duration) {
 	r.t.Helper()
-	eventually(r.t, stepMax, "produce is refused", func() (bool, string) {
+	eventually(r.t, within, "produce is refused", func() (bool, string) {
 		err := put(r, topic)
 		return errcode.Is(err, errcode.Storage), errorText(err)
 	})
@@ -221,10 +221,10 @@ func asRoot(t *testing.T) {
 }
 
 // mount makes a small disk in memory.
-func mount(t *testing.T) string {
+func mount(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := syscall.Mount("tidemark-e2e", dir, "tmpfs", 0, smallDisk); err != nil {
+	if err := syscall.Mount("tidemark-e2e", dir, "tmpfs", 0, size); err != nil {
 		t.Fatalf("mount a small disk: %v; this test needs root, or a kernel that lets users make namespaces", err)
 	}
 	// The broker's own cleanup runs before this one.

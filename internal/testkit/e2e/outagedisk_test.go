@@ -30,7 +30,11 @@ func TestOutageOnASmallDisk(t *testing.T) {
 		asRoot(t)
 		return
 	}
-	disk := mount(t)
+	size, long := smallDisk, outageLength(t) > outageShort
+	if long {
+		size = "size=2g" // all of it for the broker to fill
+	}
+	disk := mount(t, size)
 	s3, url, env := s3Archive(t)
 	r := newRig(t, url, env, append(append([]string{}, outageFlags...),
 		"--segment-bytes", "4MiB", "--wal-max-bytes", "64MiB", "--disk-reserve", "100MiB"))
@@ -49,17 +53,19 @@ func TestOutageOnASmallDisk(t *testing.T) {
 	eventually(t, stepMax, "records are archived", func() (bool, string) { return l.archived.Load() > 3, errorsOf(l) })
 	s3.Kill()
 	began := time.Now()
-	// Somebody else has most of the disk, so that what the broker writes while
-	// the archive is away fills it soon, on a slow machine too.
-	other, err := os.Create(filepath.Join(disk, "other-program"))
-	if err != nil {
-		t.Fatal(err)
+	if !long {
+		// Somebody else has most of the disk, so that what the broker writes while
+		// the archive is away fills it soon, on a slow machine too.
+		other, err := os.Create(filepath.Join(disk, "other-program"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, other, otherLeaves)
+		if err := other.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	fill(t, other, otherLeaves)
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
-	refusesRecords(r)
+	refusesRecords(r, max(stepMax, outageLength(t)))
 	t.Logf("the disk was full %s after the archive went away, with %d records", time.Since(began).Round(time.Second), l.records.Load())
 	var refusal *errcode.Error
 	if err := put(r, topic); !errors.As(err, &refusal) || refusal.Wait == 0 || !strings.Contains(err.Error(), "reserve") {
