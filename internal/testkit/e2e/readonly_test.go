@@ -31,7 +31,7 @@ func TestReadOnlyRemount(t *testing.T) {
 		asRoot(t)
 		return
 	}
-	disk := mount(t)
+	disk := mount(t, smallDisk)
 	r := newRig(t, fileArchive(t), nil, busyArchive)
 	r.options.DataDir = filepath.Join(disk, "data")
 	r.start(0)
