@@ -35,6 +35,11 @@ type store struct {
 	disk   *steady.FS // what Pebble writes through: it waits for a disk that takes nothing
 	broken *broken
 
+	// Raft's gauge of the oldest entry reads every ten seconds on a goroutine that
+	// its Shutdown does not wait for, and a closed Pebble panics.
+	reading sync.RWMutex
+	closed  bool // under reading
+
 	// The log is contiguous from first to last; 0 and 0 when it is empty. They
 	// move after the batch that moves them is durable.
 	first, last atomic.Uint64
@@ -142,7 +147,12 @@ func (s *store) close() error {
 	}
 	// On a goroutine of its own: it may break now, and then does not return.
 	done := make(chan error, 1)
-	go func() { done <- errors.Join(s.db.Close(), s.lock.Close()) }()
+	go func() {
+		s.reading.Lock()
+		s.closed = true
+		s.reading.Unlock()
+		done <- errors.Join(s.db.Close(), s.lock.Close())
+	}()
 	select {
 	case err := <-done:
 		return err
@@ -177,19 +187,32 @@ func (s *store) FirstIndex() (uint64, error) { return s.first.Load(), nil }
 // LastIndex implements raft.LogStore.
 func (s *store) LastIndex() (uint64, error) { return s.last.Load(), nil }
 
-// GetLog implements raft.LogStore.
+// GetLog implements raft.LogStore. Nothing is found in a closed store.
 func (s *store) GetLog(index uint64, out *raft.Log) error {
-	value, closer, err := s.db.Get(logKey(index))
-	if errors.Is(err, pebble.ErrNotFound) {
-		return raft.ErrLogNotFound
-	}
-	if err == nil {
-		err = errors.Join(decodeLog(index, value, out), closer.Close())
+	err := s.read(index, out)
+	if errors.Is(err, raft.ErrLogNotFound) {
+		return err
 	}
 	if err = s.check(err, "read entry %d of the metadata log", index); err != nil {
 		s.fatal.park() // Raft panics when an entry cannot be read
 	}
 	return nil
+}
+
+func (s *store) read(index uint64, out *raft.Log) error {
+	s.reading.RLock()
+	defer s.reading.RUnlock()
+	if s.closed {
+		return raft.ErrLogNotFound
+	}
+	value, closer, err := s.db.Get(logKey(index))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return raft.ErrLogNotFound
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(decodeLog(index, value, out), closer.Close())
 }
 
 // StoreLog implements raft.LogStore.
