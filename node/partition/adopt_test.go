@@ -72,3 +72,52 @@ func TestCrashAfterASegmentWasAdopted(t *testing.T) {
 		})
 	}
 }
+
+// A start that adopts a sealed file, and forgets another one that is gone and that
+// the archive has, says both to the local state: a crash right behind it leaves no
+// entry that ends below its segments, or the next start would take their records
+// out of the log a second time, under offsets that a file has already (I3, I4).
+func TestAdoptAndForgetInOneStart(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	archive := newMemArchive()
+	config := func(o *Options) { o.Archive, o.Compress, o.SegmentBytes = archive, noCompression, 1<<20 }
+	r := open(t, fs, config)
+	r.create(0)
+	values, want := wants(200)
+	p := r.engine.Get(pid(0))
+	r.produceAll(0, values[:100])
+	if err := r.engine.Seal(p); err != nil {
+		t.Fatal(err)
+	}
+	r.archiveAll(archive, 0)
+	r.checkpoint()
+	r.produceAll(0, values[100:150])
+	r.flush(0)
+	r.checkpoint()
+	r.produceAll(0, values[150:])
+	r.flush(0)
+	first := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+	r.close()
+	w, _, err := segment.Recover(first, p.dir, segment.RecoverOptions{Options: p.segmentOptions(100), MinAppend: 1, MaxAppend: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := w.Seal(); err != nil || info.Next != 200 {
+		t.Fatalf("sealed %+v %v", info, err)
+	}
+	if err := first.Remove(p.segmentPath(0)); err != nil {
+		t.Fatal(err)
+	}
+
+	r = open(t, first, config)
+	equal(t, r.all(0), want)
+	second := first.CrashClone(vfs.CrashCloneCfg{})
+	r.close()
+
+	r = open(t, second, config)
+	equal(t, r.all(0), want)
+	if waits := r.engine.Get(pid(0)).Local().Pieces; len(waits) != 1 || waits[0].Base != 100 || waits[0].Next != 200 {
+		t.Errorf("what is here: %+v, want the adopted segment", waits)
+	}
+	r.close()
+}

@@ -7,10 +7,12 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tidemark-mq/tidemark/node/frame"
+	"github.com/tidemark-mq/tidemark/node/state"
 	"github.com/tidemark-mq/tidemark/wal"
 )
 
@@ -189,5 +191,136 @@ func TestCarryWithoutACheckpoint(t *testing.T) {
 	if needed := r.needed(); needed > first {
 		t.Fatalf("the log is needed from LSN %d on, the local state relies on %d", needed, first)
 	}
+	r.close()
+}
+
+// askedLog does something right behind the next look at what the log's next LSN
+// is, which is where a checkpoint draws its line.
+type askedLog struct {
+	Log
+	then func()
+}
+
+func (l *askedLog) NextLSN() uint64 {
+	next := l.Log.NextLSN()
+	if then := l.then; then != nil {
+		l.then = nil
+		then()
+	}
+	return next
+}
+
+// A carry that is staged while a checkpoint runs, by the log's pressure in another
+// goroutine, stands above the line that the checkpoint waits for. The checkpoint
+// may rely on it only once it is durable: until then the log's oldest file is the
+// only one that has the records (I2, I4).
+func TestCarryDuringACheckpoint(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	asked := new(askedLog)
+	config := rigConfig{
+		change: func(o *Options) { o.FlushBytes, o.SegmentBytes = 1<<20, 1<<20 },
+		wal: func(o *wal.Options) {
+			o.FileSize, o.PoolFiles = 64<<10, -1
+			o.AckSyncInterval = time.Hour // nobody else syncs
+		},
+	}
+	racing := config
+	racing.log = func(l Log) Log { asked.Log = l; return asked }
+	r := openWith(t, mem, racing)
+	r.create(0, 1)
+	var quiet, busy []string
+	put := func(n uint32, to *[]string, size int) {
+		v := fmt.Sprintf("%d-%s", len(*to), strings.Repeat("x", size))
+		if _, err := r.produce(n, v); err != nil {
+			t.Fatal(err)
+		}
+		*to = append(*to, fmt.Sprintf("%d=%s", len(*to), v))
+	}
+	put(0, &quiet, 10)
+	first := r.engine.Get(pid(0)).mu.tail.at(0).lsn
+	for range 20 { // more than a file of the log
+		put(1, &busy, 5<<10)
+	}
+	r.flush(1)
+	p := r.engine.Get(pid(0))
+	asked.then = func() {
+		if n, err := r.engine.carry(p, carryTotal); n == 0 || err != nil {
+			t.Errorf("carried %d bytes: %v", n, err)
+		}
+	}
+	r.checkpoint()
+	if r.needed() > first && r.log.Durable() < p.mu.carried.LSN {
+		t.Errorf("the log may forget LSN %d, its carry at %d is not durable (durable up to %d)", first, p.mu.carried.LSN, r.log.Durable())
+	}
+	if r.needed() > first {
+		within(t, "the log lets its first file go", func() bool {
+			_, err := mem.Stat("data/wal/" + wal.FileName(1))
+			return err != nil
+		})
+	}
+	lost := openWith(t, mem.CrashClone(vfs.CrashCloneCfg{}), config)
+	equal(t, lost.all(0), quiet)
+	equal(t, lost.all(1), busy)
+	lost.close()
+	r.close()
+}
+
+// A carry covers what was in no file when it was staged. An entry that is written
+// before the next checkpoint, by a trim or an eviction, does not say that those
+// files are durable; so it has to go on naming the carry of before, without which
+// what the log has left of the records does not begin where they do (I4).
+func TestEntryBetweenTwoCarries(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	config := rigConfig{
+		change: func(o *Options) { o.FlushBytes, o.SegmentBytes = 1<<20, 1<<20 },
+		wal:    func(o *wal.Options) { o.FileSize, o.PoolFiles = 64<<10, -1 },
+	}
+	r := openWith(t, mem, config)
+	r.create(0, 1)
+	var quiet []string
+	put := func() {
+		v := fmt.Sprintf("record %d", len(quiet))
+		if _, err := r.produce(0, v); err != nil {
+			t.Fatal(err)
+		}
+		quiet = append(quiet, fmt.Sprintf("%d=%s", len(quiet), v))
+	}
+	fill := func() {
+		for range 23 { // some files of the log, and a little of the next
+			if _, err := r.produce(1, strings.Repeat("x", 5<<10)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.flush(1)
+	}
+	put()
+	fill()
+	put() // in another file of the log than the first one
+	p := r.engine.Get(pid(0))
+	if n, err := r.engine.carry(p, carryTotal); n == 0 || err != nil {
+		t.Fatalf("carried %d bytes: %v", n, err)
+	}
+	r.checkpoint()
+	within(t, "the log lets its first file go", func() bool {
+		_, err := mem.Stat("data/wal/" + wal.FileName(1))
+		return err != nil
+	})
+	r.flush(0) // not synced
+	put()
+	if n, err := r.engine.carry(p, carryTotal); n == 0 || err != nil {
+		t.Fatalf("carried %d bytes: %v", n, err)
+	}
+	if err := r.log.WaitDurable(context.Background(), r.log.NextLSN()-1); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.engine.commitFiles(p, nil, func(*state.Partition) {}); err != nil {
+		t.Fatal(err)
+	}
+	lost := openWith(t, mem.CrashClone(vfs.CrashCloneCfg{}), config)
+	if err := lost.engine.Get(pid(0)).Refused(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, lost.all(0), quiet)
+	lost.close()
 	r.close()
 }

@@ -116,6 +116,8 @@ type capture struct {
 	lsn    uint64 // highest LSN that the groups hold
 	held   uint64 // lowest LSN that the log had to keep for them
 	writes uint64 // of p at the moment of the capture
+
+	carried bool // the entry names a carry that no checkpoint has named yet
 }
 
 // Checkpoint syncs what was flushed, writes one synced batch of local state,
@@ -137,6 +139,11 @@ func (e *Engine) Checkpoint(ctx context.Context) error {
 	for i, p := range changed {
 		captures[i] = e.capture(p)
 		needed = max(needed, captures[i].lsn)
+		if captures[i].carried {
+			// It may have been staged since the line was drawn. The log forgets
+			// what it stands for only once it is durable.
+			needed = max(needed, e.log.NextLSN()-1)
+		}
 	}
 	// Group states hold what is only written so far; nothing above the durable
 	// LSN may stand in a checkpoint (I2).
@@ -239,6 +246,7 @@ func (e *Engine) capture(p *Partition) capture {
 	p.files.Unlock()
 	p.mu.Lock()
 	c.entry = p.entryLocked()
+	c.carried = c.entry.Carried != p.mu.checkpointCarried
 	p.mu.Unlock()
 	if groups && e.opts.Groups != nil {
 		c.groups, c.lsn = e.opts.Groups.Snapshot(p.ID)
@@ -273,6 +281,10 @@ func (c *capture) giveBack() {
 		p.files.Unlock()
 	}
 	p.mu.Lock()
+	if p.e.Get(p.ID) != p { // dropped: nothing of it keeps the log any more
+		p.mu.Unlock()
+		return
+	}
 	p.mu.groupsChanged = true
 	if c.held > 0 && (p.mu.held == 0 || c.held < p.mu.held) {
 		p.mu.held = c.held
@@ -286,7 +298,8 @@ func (c *capture) giveBack() {
 }
 
 // entryLocked is p's durable entry as the segment files are now. The caller
-// holds p.flush, so they do not change, and p.mu.
+// holds p.flush, so they do not change, and p.mu. The carry that it names may not
+// be durable: only a checkpoint, which waits for it, says so; see betweenLocked.
 func (p *Partition) entryLocked() state.Partition {
 	entry := state.Partition{
 		Generation: p.mu.generation, PreviousEnd: p.mu.previousEnd, Start: p.mu.start, Oldest: p.mu.oldest, Gaps: p.mu.gaps,
@@ -298,6 +311,16 @@ func (p *Partition) entryLocked() state.Partition {
 		meta := p.files.meta
 		entry.Active = &meta
 	}
+	return entry
+}
+
+// betweenLocked is entryLocked for what is written between two checkpoints. It
+// names the carry that the last one named: nothing waits for a later one to be
+// durable here, and what that stands for may begin behind records that are in no
+// synced file yet.
+func (p *Partition) betweenLocked() state.Partition {
+	entry := p.entryLocked()
+	entry.Carried = p.mu.checkpointCarried
 	return entry
 }
 

@@ -273,7 +273,7 @@ func (e *Engine) commitSeal(p *Partition, s state.Sealed) error {
 	e.entries.Lock()
 	defer e.entries.Unlock()
 	p.mu.Lock()
-	entry := p.entryLocked()
+	entry := p.betweenLocked()
 	p.mu.Unlock()
 	entry.Active, entry.Flushed = nil, s.Next
 	b := e.opts.State.NewBatch()
@@ -288,7 +288,9 @@ func (e *Engine) commitSeal(p *Partition, s state.Sealed) error {
 }
 
 // SealOld flushes and seals what has reached its age. Age counts from the
-// broker's append time of the oldest record that is in no sealed segment.
+// broker's append time of the oldest record that is in no sealed segment. A time
+// that lies ahead was given by a clock that was wrong then: nobody knows the age, and
+// to wait until it is that late would keep the shipped log from that record on.
 func (e *Engine) SealOld() {
 	now := e.opts.Now()
 	for _, p := range e.All() {
@@ -297,6 +299,9 @@ func (e *Engine) SealOld() {
 			continue
 		}
 		age := now.Sub(time.UnixMilli(oldest))
+		if age < -e.opts.SealAge {
+			age = e.opts.SealAgeMax
+		}
 		if age >= e.opts.SealAgeMax || age >= e.opts.SealAge && size >= e.opts.SealMinBytes {
 			if err := e.Seal(p); err != nil {
 				e.opts.Logger.Error("seal failed", "partition", p.ID.String(), "error", err)

@@ -67,7 +67,7 @@ func (e *Engine) Load(entries []state.Entry) error {
 			p.refuse(err)
 			continue
 		}
-		if err := p.forget(entry, gone); err != nil {
+		if err := p.forget(gone); err != nil {
 			return err
 		}
 	}
@@ -78,7 +78,7 @@ func (e *Engine) Load(entries []state.Entry) error {
 // nothing here needs: the archive confirmed that it has exactly their bytes, or
 // they are trimmed. It is as if they had been evicted, in the same one step.
 // Nothing else runs yet.
-func (p *Partition) forget(entry *state.Entry, gone []state.Sealed) error {
+func (p *Partition) forget(gone []state.Sealed) error {
 	if len(gone) == 0 {
 		return nil
 	}
@@ -88,10 +88,10 @@ func (p *Partition) forget(entry *state.Entry, gone []state.Sealed) error {
 		if gone[i].Confirmed {
 			// A chain that names it reaches that far, whatever the last checkpoint saw.
 			p.mu.archivedEnd = max(p.mu.archivedEnd, gone[i].Next)
-			entry.ArchivedEnd = p.mu.archivedEnd
 		}
 	}
-	b.PutPartition(p.ID, entry.Partition)
+	// As it is by now: a file may have been adopted since the entry was read.
+	b.PutPartition(p.ID, p.entryLocked())
 	return b.Commit()
 }
 

@@ -153,7 +153,7 @@ func (e *Engine) commitFiles(p *Partition, gone []state.Sealed, change func(*sta
 	e.entries.Lock()
 	defer e.entries.Unlock()
 	p.mu.Lock()
-	entry := p.entryLocked()
+	entry := p.betweenLocked()
 	// What was flushed since the last checkpoint is not synced.
 	entry.Flushed = p.mu.checkpointed
 	p.mu.Unlock()
