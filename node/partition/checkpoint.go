@@ -202,6 +202,7 @@ func (e *Engine) commit(captures []capture, captured, durable uint64) (low uint6
 		p.mu.Lock()
 		p.mu.checkpointed = max(p.mu.checkpointed, by.end)
 		p.mu.checkpointCarried = by.carried
+		p.mu.base = 0
 		p.mu.Unlock()
 	}
 	for i := range captures {
@@ -350,10 +351,11 @@ func (e *Engine) lowWater(captured uint64, covered map[*Partition]cover) uint64 
 	for _, p := range e.tails.list() {
 		p.mu.Lock()
 		by, ok := covered[p]
+		base := uint64(0)
 		if !ok {
-			by.carried = p.mu.checkpointCarried
+			by.carried, base = p.mu.checkpointCarried, p.mu.base
 		}
-		lsn, ok := p.neededLocked(max(p.mu.checkpointed, by.end), by.carried)
+		lsn, ok := p.neededLocked(max(p.mu.checkpointed, by.end), by.carried, base)
 		if ok {
 			low = min(low, lsn)
 		} else {

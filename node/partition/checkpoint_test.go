@@ -154,6 +154,45 @@ func TestFailedCaptureKeepsGroupEntries(t *testing.T) {
 	r.close()
 }
 
+// A checkpoint that cannot capture a partition which no checkpoint has written
+// yet leaves the local state without an entry of it: the log keeps the frame that
+// it began with, or a restart would not know whose its records are (I4).
+func TestFailedCaptureOfANewPartition(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	fs := &faultFS{FS: mem}
+	r := openWith(t, fs, rigConfig{})
+	r.create(0, 1)
+	begun := r.log.NextLSN() - 2
+	for _, n := range []uint32{0, 1} {
+		if _, err := r.produce(n, "a"); err != nil {
+			t.Fatal(err)
+		}
+		r.flush(n)
+	}
+	fs.set(func(op, path string) (verdict, error) {
+		if op == "sync" && strings.Contains(path, "/0/") {
+			return loseSync, errIO
+		}
+		return pass, nil
+	})
+	for range 2 {
+		r.checkpoint()
+		if got := r.needed(); got > begun {
+			t.Fatalf("the log may forget LSN %d, the partition begins with LSN %d", got-1, begun)
+		}
+	}
+	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+	r.close()
+	r = openWith(t, crashed, rigConfig{})
+	equal(t, r.all(0), []string{"0=a"})
+	equal(t, r.all(1), []string{"0=a"})
+	r.checkpoint()
+	if got := r.needed(); got <= begun {
+		t.Fatalf("the log keeps LSN %d, which the local state covers", got)
+	}
+	r.close()
+}
+
 // A partition that is out of service from the start keeps what only the log
 // has of it: once its file is put back, everything is there.
 func TestRefusedPartitionKeepsTheLog(t *testing.T) {

@@ -63,6 +63,7 @@ type Partition struct {
 		groupLSN          uint64        // group entries up to here are in the checkpointed group states
 		groupsChanged     bool          // since the last checkpoint
 		held              uint64        // apart from the tail, no checkpoint covers frames of p from here on; 0 = all are covered
+		base              uint64        // LSN of the frame that p began with, while the local state has no entry of p
 		inTails           bool          // in the engine's set of partitions that need the log
 		queued            bool          // in the flush queue
 		stuck             bool          // the last flush failed: the next tick tries again, not each append
@@ -185,12 +186,14 @@ func (p *Partition) joinTailsLocked() {
 }
 
 // neededLocked is the lowest LSN that a restart needs of p when the local state
-// holds everything below the offset covered, and what c says. The caller holds
-// p.mu.
-func (p *Partition) neededLocked(covered int64, c state.Carried) (lsn uint64, ok bool) {
+// holds everything below the offset covered, what c says, and what p began with
+// if base is 0. The caller holds p.mu.
+func (p *Partition) neededLocked(covered int64, c state.Carried, base uint64) (lsn uint64, ok bool) {
 	lsn, ok = p.neededTail(covered, c)
-	if held := p.mu.held; held > 0 && (!ok || held < lsn) {
-		return held, true
+	for _, held := range [...]uint64{p.mu.held, base} {
+		if held > 0 && (!ok || held < lsn) {
+			lsn, ok = held, true
+		}
 	}
 	return lsn, ok
 }
@@ -212,7 +215,7 @@ func (p *Partition) neededTail(covered int64, c state.Carried) (lsn uint64, ok b
 func (p *Partition) NeededFrom() (lsn uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.neededLocked(p.mu.checkpointed, p.mu.checkpointCarried)
+	return p.neededLocked(p.mu.checkpointed, p.mu.checkpointCarried, p.mu.base)
 }
 
 // SetArchived records what the archive's chain holds: its end and where to

@@ -267,7 +267,7 @@ func (e *Engine) Replay(f wal.Frame, onGroup func(g frame.Group, lsn uint64) err
 		if err != nil {
 			return err
 		}
-		return e.replayBase(b)
+		return e.replayBase(b, f.LSN)
 	case wal.KindMark:
 		return nil
 	default:
@@ -279,13 +279,12 @@ func unknown(id broker.PartitionID, lsn uint64) error {
 	return errcode.New(errcode.NotFound, "log frame %d is of partition %s, which this node does not have", lsn, id)
 }
 
-func (e *Engine) replayBase(b frame.Base) error {
+func (e *Engine) replayBase(b frame.Base, lsn uint64) error {
 	if p := e.Get(b.Partition); p != nil {
 		return nil // the local state holds at least the base
 	}
 	entry := baseEntry(b)
-	p := e.newPartition(b.Partition, entry.Partition)
-	e.dirty.add(p)
+	p := e.begun(b, lsn)
 	if err := segment.MakeDir(e.opts.FS, e.opts.Dir, p.dir); err != nil {
 		return err
 	}
@@ -294,6 +293,19 @@ func (e *Engine) replayBase(b frame.Base) error {
 		p.refuse(err)
 	}
 	return nil
+}
+
+// begun registers a partition that begins with b, the log's frame lsn. The log
+// keeps that until a checkpoint has written an entry: one that cannot sync the
+// partition's file, or passes it because it refuses service, writes none.
+func (e *Engine) begun(b frame.Base, lsn uint64) *Partition {
+	p := e.newPartition(b.Partition, baseEntry(b).Partition)
+	p.mu.Lock()
+	p.mu.base = lsn
+	p.joinTailsLocked()
+	p.mu.Unlock()
+	e.dirty.add(p)
+	return p
 }
 
 // baseEntry is the durable state of a partition that begins with b.
@@ -428,7 +440,7 @@ func (e *Engine) begin(ctx context.Context, bases []frame.Base) (lsn uint64, err
 		frame.PutBase(slot.Body, b)
 		slot.Done()
 		lsn = slot.LSN
-		e.dirty.add(e.newPartition(b.Partition, baseEntry(b).Partition))
+		e.begun(b, slot.LSN)
 	}
 	return lsn, nil
 }
