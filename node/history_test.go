@@ -422,6 +422,8 @@ func (f *nodeLife) merge() {
 	f.mu.Unlock()
 	if well {
 		f.until("upload", func() bool { end, _ := p.ArchivedEnd(); return end >= p.HighWatermark() })
+		// A young life may not have registered yet, and deletes nothing before.
+		f.until("registration", func() bool { return n.shipper.Confirm(ctx, n.opts.Archive) == nil })
 	}
 	f.must(n.engine.Checkpoint(ctx)) // what the archive confirmed is written down
 	if rng.IntN(2) == 0 {
