@@ -111,7 +111,7 @@ func (e *Engine) forget(p *Partition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e.memory.Add(-p.mu.tail.close())
-	p.mu.held = 0 // whatever is noted of it from now on, it does not keep the log
+	p.mu.held, p.mu.base = 0, 0 // whatever is noted of it from now on, it does not keep the log
 	p.mu.inTails = false
 	e.tails.remove(p)
 	e.left.Store(true)
