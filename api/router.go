@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -155,7 +156,7 @@ func (s *Server) unrouted(x *exchange, path string) error {
 		if what := laterPath(path); what != "" {
 			return errcode.New(errcode.NotFound, "%s are not in this build (%s %.100q)", what, x.r.Method, path)
 		}
-		return errcode.New(errcode.NotFound, "there is no route %.20q %.100q", x.r.Method, path)
+		return errcode.New(errcode.NotFound, "there is no route %.20q %.100q: %s", x.r.Method, path, s.hint(path))
 	}
 	x.Header()["Allow"] = []string{allow}
 	if x.r.Method == http.MethodOptions {
@@ -182,6 +183,15 @@ func (s *Server) allowed(path string) string {
 		return ""
 	}
 	return strings.Join(append(list, http.MethodOptions), ", ")
+}
+
+// hint says where to go instead of a path that has no route: there under /v1 when
+// that is all it lacks, else what paths there are.
+func (s *Server) hint(path string) string {
+	if s.allowed("/v1"+path) != "" {
+		return fmt.Sprintf("use /v1%.100s", path)
+	}
+	return "routes are below /v1/topics and /v1/archive, for example POST /v1/topics/TOPIC/produce and GET /v1/topics/TOPIC/consume; beside them are /healthz, /readyz and /metrics"
 }
 
 // laterPath names what a later build answers at path.

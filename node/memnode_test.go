@@ -234,8 +234,19 @@ func (m *memNode) tryOpenWith(fail func(op, path string) error) error {
 	m.fs = &nodeFS{FS: m.mem, fail: fail, free: m.free}
 	m.o.FS = m.fs
 	var err error
-	m.Node, err = Open(context.Background(), m.o)
-	return err
+	if m.Node, err = Open(context.Background(), m.o); err != nil {
+		return err
+	}
+	// A test that fails closes nothing, and would keep the metadata's folder from
+	// the cases behind it.
+	node, fs := m.Node, m.fs
+	m.t.Cleanup(func() {
+		if m.t.Failed() {
+			fs.set(nil, nil)
+			_ = node.Close()
+		}
+	})
+	return nil
 }
 
 func (m *memNode) close() {

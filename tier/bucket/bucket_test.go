@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/internal/testkit/sealed"
 	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
@@ -49,42 +49,14 @@ func read(t testing.TB, st objstore.Store, key string) []byte {
 // segmentOf builds a segment of [base, base+n) for one partition.
 func segmentOf(t testing.TB, pid broker.PartitionID, base, n int64) (manifest.Segment, []byte) {
 	t.Helper()
-	fs := vfs.NewMem()
-	w, err := segment.Create(fs, "", segment.Options{Topic: pid.Topic, Partition: pid.Partition, Base: base})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var batches []sealed.Batch
 	for o := base; o < base+n; o++ {
-		b, err := segment.AppendBatch(nil, []broker.Record{{Offset: o, Timestamp: o, Value: []byte("value")}}, segment.BatchOptions{Generation: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Append(b, 1, 1); err != nil {
-			t.Fatal(err)
-		}
+		batches = append(batches, sealed.Batch{
+			Records: []broker.Record{{Offset: o, Timestamp: o, Value: []byte("value")}},
+			Options: segment.BatchOptions{Generation: 1}, First: 1, Last: 1,
+		})
 	}
-	in, err := w.Seal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	f, err := fs.Open(w.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return manifest.Segment{
-		Partition: pid, Base: in.Base, Next: in.Next, Records: in.Records, Bytes: in.Bytes,
-		MinTimestamp: in.MinTimestamp, MaxTimestamp: in.MaxTimestamp, MinAppend: in.MinAppend, MaxAppend: in.MaxAppend,
-		FirstGeneration: 1, LastGeneration: 1, Generation: 1, Nonce: uint32(base) + 1, DataSHA256: in.DataSHA256,
-		DataLength: in.DataLength, FooterPosition: in.FooterPosition, FooterLength: in.FooterLength, OriginTopic: pid.Topic,
-	}, data
+	return sealed.Object(t, pid, base, 1, uint32(base)+1, batches...)
 }
 
 // archive builds a bucket with two topics, one partition and three, four

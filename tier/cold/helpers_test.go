@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/testkit/sealed"
 	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
@@ -26,15 +27,8 @@ var pid = broker.PartitionID{Topic: 0xfeed, Partition: 1}
 // an offset out.
 func archived(t testing.TB, st objstore.Store, base int64, sizes ...int) (manifest.Segment, []byte) {
 	t.Helper()
-	fs := vfs.NewMem()
-	if err := fs.MkdirAll("d", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	w, err := segment.Create(fs, "d", segment.Options{Topic: pid.Topic, Partition: pid.Partition, Base: base})
-	if err != nil {
-		t.Fatal(err)
-	}
 	rnd := rand.NewChaCha8([32]byte{1})
+	var batches []sealed.Batch
 	for i, n := range sizes {
 		if n < 0 {
 			continue
@@ -42,37 +36,12 @@ func archived(t testing.TB, st objstore.Store, base int64, sizes ...int) (manife
 		value := make([]byte, n)
 		_, _ = rnd.Read(value)
 		o := base + int64(i)
-		b, err := segment.AppendBatch(nil, []broker.Record{{Offset: o, Timestamp: o, Value: value}}, segment.BatchOptions{Generation: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Append(b, 1, 1); err != nil {
-			t.Fatal(err)
-		}
+		batches = append(batches, sealed.Batch{
+			Records: []broker.Record{{Offset: o, Timestamp: o, Value: value}},
+			Options: segment.BatchOptions{Generation: 2}, First: 1, Last: 1,
+		})
 	}
-	in, err := w.Seal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	f, err := fs.Open(w.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seg := manifest.Segment{
-		Partition: pid, Base: in.Base, Next: in.Next, Records: in.Records, Bytes: in.Bytes,
-		MinTimestamp: in.MinTimestamp, MaxTimestamp: in.MaxTimestamp, MinAppend: in.MinAppend, MaxAppend: in.MaxAppend,
-		FirstGeneration: in.FirstGeneration, LastGeneration: in.LastGeneration, Generation: 2, Nonce: 7,
-		DataSHA256: in.DataSHA256, DataLength: in.DataLength,
-		FooterPosition: in.FooterPosition, FooterLength: in.FooterLength, OriginTopic: pid.Topic,
-	}
+	seg, data := sealed.Object(t, pid, base, 2, 7, batches...)
 	if st != nil {
 		if err := st.Put(context.Background(), seg.Key(), strings.NewReader(string(data)), int64(len(data)), objstore.PutOptions{}); err != nil {
 			t.Fatal(err)

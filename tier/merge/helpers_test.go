@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/testkit/sealed"
 	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
@@ -73,45 +74,28 @@ func (w *world) load() {
 // The local file stays when keep says so.
 func (w *world) add(n, size int, keep bool) manifest.Segment {
 	w.t.Helper()
-	dir := "data"
-	if err := w.disk.MkdirAll(dir, 0o755); err != nil {
-		w.t.Fatal(err)
-	}
-	sw, err := segment.Create(w.disk, dir, segment.Options{Topic: pid.Topic, Partition: pid.Partition, Base: w.next})
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	base := w.next
+	var batches []sealed.Batch
 	for o := base; o < base+int64(n); o += 2 {
-		recs := []broker.Record{w.record(o, size), w.record(o+1, size)}
-		b, err := segment.AppendBatch(nil, recs, segment.BatchOptions{Generation: uint32(1 + min(o/40, 2)), Codec: segment.Codec(0)})
-		if err == nil {
-			err = sw.Append(b, 5000+o, 5000+o+1)
-		}
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		batches = append(batches, sealed.Batch{
+			Records: []broker.Record{w.record(o, size), w.record(o+1, size)},
+			Options: segment.BatchOptions{Generation: uint32(1 + min(o/40, 2))}, First: 5000 + o, Last: 5000 + o + 1,
+		})
 	}
 	w.next += int64(n)
-	in, err := sw.Seal()
-	if err == nil {
-		err = sw.Close()
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	path, in := sealed.File(w.t, w.disk, "data", pid, base, batches...)
 	w.nonce++
-	x, err := upload.Send(context.Background(), w.disk, w.real, nil, pid, upload.Sealed{Path: sw.Path(), Info: in}, upload.Attempt{Generation: owner.Generation, Nonce: w.nonce})
+	x, err := upload.Send(context.Background(), w.disk, w.real, nil, pid, upload.Sealed{Path: path, Info: in}, upload.Attempt{Generation: owner.Generation, Nonce: w.nonce})
 	if err == nil {
 		err = w.chain.Add(context.Background(), owner, x)
 	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.local[base] = Copy{Path: sw.Path(), Settled: true}
+	w.local[base] = Copy{Path: path, Settled: true}
 	if !keep {
 		delete(w.local, base)
-		if err := w.disk.Remove(sw.Path()); err != nil {
+		if err := w.disk.Remove(path); err != nil {
 			w.t.Fatal(err)
 		}
 	}

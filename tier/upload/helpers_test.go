@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/internal/testkit/sealed"
 	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
@@ -28,32 +29,15 @@ func owner(gen uint32) manifest.Owner {
 // seal writes a sealed segment of [base, base+n), one record a batch.
 func seal(t testing.TB, fs vfs.FS, p broker.PartitionID, base, n int64, value int) Sealed {
 	t.Helper()
-	dir := "data/" + strings.ReplaceAll(p.String(), "/", "-")
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	w, err := segment.Create(fs, dir, segment.Options{Topic: p.Topic, Partition: p.Partition, Base: base})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var batches []sealed.Batch
 	for o := base; o < base+n; o++ {
-		rec := broker.Record{Offset: o, Timestamp: 1000 + o, Value: []byte(strings.Repeat(fmt.Sprint(o%10), value))}
-		b, err := segment.AppendBatch(nil, []broker.Record{rec}, segment.BatchOptions{Generation: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Append(b, 1000+o, 1000+o); err != nil {
-			t.Fatal(err)
-		}
+		batches = append(batches, sealed.Batch{
+			Records: []broker.Record{{Offset: o, Timestamp: 1000 + o, Value: []byte(strings.Repeat(fmt.Sprint(o%10), value))}},
+			Options: segment.BatchOptions{Generation: 1}, First: 1000 + o, Last: 1000 + o,
+		})
 	}
-	in, err := w.Seal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return Sealed{Path: w.Path(), Info: in}
+	path, info := sealed.File(t, fs, "data/"+strings.ReplaceAll(p.String(), "/", "-"), p, base, batches...)
+	return Sealed{Path: path, Info: info}
 }
 
 // store is a memory store with a list of its calls, and a hook that may fail a

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/testkit/sealed"
 	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/bucket"
 	"github.com/tidemark-mq/tidemark/tier/cold"
@@ -82,7 +83,7 @@ func journey(t *testing.T, seed uint64) {
 	for p := range uint32(3) {
 		pid := broker.PartitionID{Topic: 5, Partition: p}
 		for i := range int64(12) {
-			s, data := sealed(t, fs, pid, 20*i, 20)
+			s, data := fileOf(t, fs, pid, 20*i, 20)
 			want[pid] = append(want[pid], data...)
 			if err := u.Enqueue(pid, s); err != nil {
 				t.Fatal(err)
@@ -155,35 +156,25 @@ func readAll(t *testing.T, c *cold.Cache, st objstore.Store, pid broker.Partitio
 	return out
 }
 
-// sealed writes a segment and returns it with its data.
-func sealed(t *testing.T, fs vfs.FS, pid broker.PartitionID, base, n int64) (upload.Sealed, []byte) {
+// fileOf writes a segment and returns it with its data.
+func fileOf(t *testing.T, fs vfs.FS, pid broker.PartitionID, base, n int64) (upload.Sealed, []byte) {
 	t.Helper()
-	dir := "data/" + strings.ReplaceAll(pid.String(), "/", "-")
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	w, err := segment.Create(fs, dir, segment.Options{Topic: pid.Topic, Partition: pid.Partition, Base: base})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var data []byte
+	var (
+		batches []sealed.Batch
+		data    []byte
+	)
 	for o := base; o < base+n; o++ {
-		rec := broker.Record{Offset: o, Timestamp: o, Value: bytes.Repeat([]byte{byte(o)}, int(1+o%100)*1000)}
-		b, err := segment.AppendBatch(nil, []broker.Record{rec}, segment.BatchOptions{Generation: 1})
+		b := sealed.Batch{
+			Records: []broker.Record{{Offset: o, Timestamp: o, Value: bytes.Repeat([]byte{byte(o)}, int(1+o%100)*1000)}},
+			Options: segment.BatchOptions{Generation: 1}, First: 1 + o, Last: 1 + o,
+		}
+		batches = append(batches, b)
+		encoded, err := segment.AppendBatch(nil, b.Records, b.Options)
 		if err != nil {
 			t.Fatal(err)
 		}
-		data = append(data, b...)
-		if err := w.Append(b, 1+o, 1+o); err != nil {
-			t.Fatal(err)
-		}
+		data = append(data, encoded...)
 	}
-	in, err := w.Seal()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return upload.Sealed{Path: w.Path(), Info: in}, data
+	path, info := sealed.File(t, fs, "data/"+strings.ReplaceAll(pid.String(), "/", "-"), pid, base, batches...)
+	return upload.Sealed{Path: path, Info: info}, data
 }
