@@ -114,6 +114,13 @@ func (l *Log) NextLSN() uint64 {
 	return l.mu.next
 }
 
+// FirstLSN returns the lowest LSN that is not recycled.
+func (l *Log) FirstLSN() uint64 {
+	l.files.mu.Lock()
+	defer l.files.mu.Unlock()
+	return l.files.mu.list[0].first
+}
+
 // DurableChanged returns a channel that is closed when the durable LSN next
 // advances, and at Close. Take it before reading Durable, so that no advance
 // is missed.

@@ -134,6 +134,8 @@ func (l *shortLog) ReadGroups(from uint64, most int) (wal.GroupRun, error) {
 	return l.Log.ReadGroups(from, most)
 }
 
+func (l *shortLog) FirstLSN() uint64 { return max(l.oldest, l.Log.FirstLSN()) }
+
 // replayFrom is a capture whose replay position the test sets.
 type replayFrom struct {
 	log  *wal.Log
@@ -183,6 +185,107 @@ func TestHoleThatTheLogCannotFill(t *testing.T) {
 		r.append("y")
 		if err := r.archived(lsn, 1, time.Minute); err != nil {
 			t.Fatalf("answer behind the state object: %v", err)
+		}
+		if s := r.ship.Status(); s.LastError != "" {
+			t.Fatalf("%+v", s)
+		}
+	})
+}
+
+// A node that ran without its archive for a while, until its log had let go of
+// what was not shipped, ships on when it has the archive again. What is missing is
+// told, over restarts too, and archived answers come once a state object stands
+// that a restore begins with behind it.
+func TestArchiveSwitchedOffAndOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, fs := newBucket(), vfs.NewMem()
+		r := start(t, b, fs, 0, nil)
+		defer func() { r.stop() }()
+		r.append("a")
+		wait(5 * time.Second)
+		shipped := r.ship.Status().Shipped
+		r.stop()
+		log := openLog(t, fs) // without a shipper
+		without := &rig{t: t, log: log}
+		for i := range 5 {
+			without.append(fmt.Sprint(i))
+		}
+		oldest := log.NextLSN() - 2
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		from := uint64(1)
+		var st *replayFrom
+		again := func() *rig {
+			return start(t, b, fs, shipped, func(o *Options) {
+				st = &replayFrom{log: o.Log.(*wal.Log), from: from}
+				o.Log, o.States = &shortLog{Log: st.log, oldest: oldest}, st
+			})
+		}
+		for range 2 {
+			r = again()
+			lsn := r.append("x")
+			if err := r.archived(lsn, 1, time.Minute); !errcode.Is(err, errcode.NotConfirmed) {
+				t.Fatalf("answer over a hole: %v", err)
+			}
+			if s := r.ship.Status(); s.Shipped < lsn || !strings.Contains(s.LastError, fmt.Sprintf("frames %d to %d", shipped+1, oldest-1)) {
+				t.Fatalf("%+v, want frame %d shipped, and what is missing", s, lsn)
+			}
+			if len(r.marks) > 0 {
+				t.Fatalf("the marks %d let a restart forget the hole", r.marks)
+			}
+			r.stop()
+		}
+		r = again()
+		st.from = oldest // the segments went up
+		lsn := r.append("y")
+		if err := r.archived(lsn, 1, time.Minute); err != nil {
+			t.Fatalf("answer behind the state object: %v", err)
+		}
+		if s := r.ship.Status(); s.LastError != "" || len(r.marks) == 0 {
+			t.Fatalf("%+v, marks %d", s, r.marks)
+		}
+		r.stop()
+	})
+}
+
+// The mark of the local state may be old: everything up to it and far behind was
+// shipped, covered and deleted since, and the local log has let go of it too. A
+// start goes on behind, and answers at once: a restore begins with the state object.
+func TestOldMarkBehindDeletedObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, fs := newBucket(), vfs.NewMem()
+		var st *replayFrom
+		change := func(o *Options) {
+			st = &replayFrom{log: o.Log.(*wal.Log), from: 1}
+			o.States, o.StateInterval = st, 5*time.Second
+		}
+		r := start(t, b, fs, 0, change)
+		r.append("a")
+		wait(2 * time.Second)
+		mark := r.ship.Status().Shipped
+		for range 5 {
+			st.from = r.append("b")
+			wait(20 * time.Second)
+		}
+		oldest := st.from
+		r.stop()
+		for _, key := range b.keys(t, manifest.WALPrefix(testNode, testIncarnation)) {
+			if k, err := manifest.ParseKey(key); err == nil && k.Kind == manifest.KindWAL && k.End <= oldest {
+				if err := b.mem.Delete(t.Context(), []string{key}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		r = start(t, b, fs, mark, func(o *Options) {
+			change(o)
+			st.from = oldest
+			o.Log = &shortLog{Log: st.log, oldest: oldest}
+		})
+		defer r.stop()
+		lsn := r.append("c")
+		if err := r.archived(lsn, 1, time.Minute); err != nil {
+			t.Fatal(err)
 		}
 		if s := r.ship.Status(); s.LastError != "" {
 			t.Fatalf("%+v", s)

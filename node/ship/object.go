@@ -123,7 +123,8 @@ func (s *Shipper) confirm(lsn, exported uint64) {
 	if seen := s.audits.seen; seen > s.held {
 		s.held = seen
 		s.opts.Log.Hold(holdName, seen)
-		if s.opts.OnShipped != nil {
+		// A restart begins at the mark: it must not forget that there is a hole.
+		if s.opts.OnShipped != nil && s.audits.hole == 0 {
 			s.opts.OnShipped(seen - 1)
 		}
 	}
@@ -185,7 +186,7 @@ func (s *Shipper) stateIfDue(ctx context.Context, force bool) error {
 		}
 		if !more && s.next <= st.LSN {
 			if !waitDurable(ctx, s.opts.Log, st.LSN) {
-				return ctx.Err()
+				return ctx.Err() // the disk is slow or takes nothing: captured anew, behind a look for the fence
 			}
 		}
 	}
@@ -222,7 +223,11 @@ func (s *Shipper) putState(ctx context.Context, st *archive.State) error {
 	return nil
 }
 
+// waitDurable waits for the log's disk, but no longer than a node may be without
+// a look for its fence.
 func waitDurable(ctx context.Context, log Log, lsn uint64) bool {
+	ctx, cancel := context.WithTimeout(ctx, idleCheck)
+	defer cancel()
 	for {
 		changed := log.DurableChanged()
 		if log.Durable() >= lsn {

@@ -505,6 +505,36 @@ func copyDir(t testing.TB, from vfs.FS) vfs.FS {
 	return to
 }
 
+// stuckStates captures what never becomes durable: the log's disk takes nothing.
+type stuckStates struct{ log *wal.Log }
+
+func (s stuckStates) Capture() (*archive.State, error) {
+	next := s.log.NextLSN()
+	return &archive.State{LSN: next + 100, ReplayFrom: next}, nil
+}
+
+// A node whose log cannot be written, and that has a state object to write, hears
+// of its fence all the same: it may still answer reads (I8).
+func TestFenceIsHeardWhileTheLogIsStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		r := start(t, b, vfs.NewMem(), 0, func(o *Options) {
+			o.States, o.StateInterval = stuckStates{o.Log.(*wal.Log)}, time.Second
+		})
+		defer r.stop()
+		r.append("a")
+		wait(5 * time.Second)
+		b.fence(t)
+		wait(time.Minute)
+		if f := r.fences(); len(f) != 1 {
+			t.Fatalf("the node heard %v", f)
+		}
+		if keys := b.keys(t, "state/"); len(keys) > 0 {
+			t.Fatalf("states ahead of the log: %v", keys)
+		}
+	})
+}
+
 // A directory that is a copy from before is refused, whether it ends below what
 // the archive knows of it or has grown past that with other frames while the
 // archive was away. Nothing is written.

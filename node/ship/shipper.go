@@ -39,6 +39,7 @@ type Log interface {
 	Durable() uint64
 	DurableChanged() <-chan struct{}
 	NextLSN() uint64
+	FirstLSN() uint64
 	Hold(reader string, next uint64)
 }
 
