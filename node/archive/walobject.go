@@ -215,7 +215,11 @@ func (e *encoder) header(run wal.GroupRun) []byte {
 
 // DecodeWAL reads a shipped WAL object. The groups are not verified yet:
 // wal.ForEachFrame does that with the salt. Errors: Corrupt, UnsupportedVersion.
-func DecodeWAL(b []byte) (*WAL, error) {
+func DecodeWAL(b []byte) (*WAL, error) { return DecodeWALInto(b, nil) }
+
+// DecodeWALInto is DecodeWAL with Groups in the memory of buf, whatever its
+// length, if its capacity is enough.
+func DecodeWALInto(b, buf []byte) (*WAL, error) {
 	w, rest, err := decodeWALHeader(b)
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Corrupt, err, "shipped WAL")
@@ -225,7 +229,9 @@ func DecodeWAL(b []byte) (*WAL, error) {
 		return nil, errcode.Wrap(errcode.Internal, err, "zstd")
 	}
 	defer z.Close()
-	w.Groups = make([]byte, 0, declared(rest))
+	if w.Groups = buf[:0]; cap(buf) < declared(rest) {
+		w.Groups = make([]byte, 0, declared(rest))
+	}
 	for len(rest) > 0 {
 		if rest, err = w.block(rest, z); err != nil {
 			return nil, errcode.Wrap(errcode.Corrupt, err, "shipped WAL, block behind %d bytes of groups", len(w.Groups))

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"container/list"
 	"context"
 	"math"
 
@@ -13,8 +14,8 @@ import (
 )
 
 // Import begins a partition whose records up to entry.Flushed are elsewhere,
-// in the archive. Records that follow come by ImportBatch, before the engine
-// is started, up to EndImport; Rebase follows.
+// in the archive. Records that follow come by an Importer, before the engine is
+// started, up to EndImport; Rebase follows.
 func (e *Engine) Import(id broker.PartitionID, entry state.Partition) (*Partition, error) {
 	if e.Get(id) != nil {
 		return nil, errcode.New(errcode.Exists, "partition %s is here already", id)
@@ -22,37 +23,6 @@ func (e *Engine) Import(id broker.PartitionID, entry state.Partition) (*Partitio
 	p := e.newPartition(id, entry)
 	p.importing = true
 	return p, segment.MakeDir(e.opts.FS, e.opts.Dir, p.dir)
-}
-
-// ImportBatch appends a batch, which the caller has verified, with the offsets
-// and generation that it has. Offsets that lie between the end of the log and
-// its base are a gap, which the caller has proven. Batches are flushed as they
-// come, and durable after EndImport. One goroutine at a time imports into a
-// partition; different partitions may be imported beside each other. The batch
-// is only read, and not kept.
-func (p *Partition) ImportBatch(appendMS int64, batch []byte) error {
-	h, err := segment.ParseHeader(batch)
-	if err != nil {
-		return err
-	}
-	if h.BaseOffset < p.mu.next {
-		return errcode.New(errcode.Internal, "import of offset %d into partition %s, which ends at %d", h.BaseOffset, p.ID, p.mu.next)
-	}
-	b := tailBatch{base: h.BaseOffset, next: h.NextOffset(), appendMS: appendMS, data: batch}
-	// A large batch is stored as it is: written at once, it need not be copied.
-	large := len(batch) >= mergeBelow
-	if large {
-		p.e.memory.Add(p.mu.tail.push(b))
-	} else {
-		p.e.memory.Add(p.mu.tail.pushCopy(b))
-	}
-	p.mu.next = h.NextOffset()
-	p.mu.tail.advance(0) // LSN 0 is in no log: nothing to wait for
-	p.hw.Store(p.mu.next)
-	if !large && p.mu.tail.pending < importFlush {
-		return nil
-	}
-	return p.flushImport()
 }
 
 const (
@@ -63,13 +33,107 @@ const (
 	// beside it whose appends would wait, and the fewer there are the better; but
 	// the disk is to work while the import goes on.
 	importSyncStep = 4 << 20
+
+	// batchCost is about what the tail's list takes for a batch, beside its bytes.
+	batchCost = 64
 )
+
+// Importer imports into partitions that no other Importer imports into. It is
+// for one goroutine at a time; several Importers may work beside each other.
+//
+// Small batches wait until a partition has 1 MiB of them, so that they are
+// merged and written together. All that waits is bounded: above the bound, the
+// partitions that have waited the longest are written earlier.
+type Importer struct {
+	most    int64
+	waiting int64      // the sum of order's bytes
+	order   *list.List // of *waiter, the longest first
+	places  map[*Partition]*list.Element
+	merger  merger
+}
+
+// waiter is a partition with batches that wait in memory.
+type waiter struct {
+	p     *Partition
+	bytes int64
+}
+
+// NewImporter returns an Importer that keeps about most bytes in memory, and 4 KiB
+// for each partition.
+func NewImporter(most int64) *Importer {
+	return &Importer{most: most, order: list.New(), places: make(map[*Partition]*list.Element)}
+}
+
+// Batch appends to p a batch, which the caller has verified, with the offsets
+// and generation that it has. Offsets that lie between the end of the log and
+// its base are a gap, which the caller has proven. Batches are flushed as they
+// come, and durable after EndImport, with which the Importer's use of p ends. The
+// batch is only read, and not kept.
+func (im *Importer) Batch(p *Partition, appendMS int64, batch []byte) error {
+	grown, full, err := p.takeImport(appendMS, batch)
+	if err != nil {
+		return err
+	}
+	place := im.places[p]
+	if place == nil {
+		place = im.order.PushBack(&waiter{p: p})
+		im.places[p] = place
+	}
+	place.Value.(*waiter).bytes += grown
+	im.waiting += grown
+	if full {
+		return im.flush(place)
+	}
+	for im.waiting > im.most {
+		if err := im.flush(im.order.Front()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flush writes what waits of one partition.
+func (im *Importer) flush(place *list.Element) error {
+	w := im.order.Remove(place).(*waiter)
+	delete(im.places, w.p)
+	im.waiting -= w.bytes
+	return w.p.flushImport(&im.merger)
+}
+
+// takeImport puts a batch into p's tail, and returns how much memory that took
+// and whether the tail is to be flushed.
+func (p *Partition) takeImport(appendMS int64, batch []byte) (grown int64, full bool, err error) {
+	h, err := segment.ParseHeader(batch)
+	if err != nil {
+		return 0, false, err
+	}
+	if h.BaseOffset < p.mu.next {
+		return 0, false, errcode.New(errcode.Internal, "import of offset %d into partition %s, which ends at %d", h.BaseOffset, p.ID, p.mu.next)
+	}
+	b := tailBatch{base: h.BaseOffset, next: h.NextOffset(), appendMS: appendMS, data: batch}
+	// A large batch is stored as it is: written at once, it need not be copied.
+	large := len(batch) >= mergeBelow
+	if large {
+		grown = p.mu.tail.push(b)
+	} else {
+		grown = p.mu.tail.pushCopy(b)
+	}
+	p.e.memory.Add(grown)
+	p.mu.next = h.NextOffset()
+	p.mu.tail.advance(0) // LSN 0 is in no log: nothing to wait for
+	p.hw.Store(p.mu.next)
+	return grown + batchCost, large || p.mu.tail.pending >= importFlush, nil
+}
 
 // flushImport writes what waits and drops it from memory. It need not be synced
 // for that: a write or a sync that fails ends the import, and nothing of it is
 // used.
-func (p *Partition) flushImport() error {
-	if err := p.e.flushAll(p); err != nil {
+func (p *Partition) flushImport(m *merger) error {
+	if err := p.e.flush(p, m, 1); err != nil {
+		return err
+	}
+	// A partition that refuses is passed by the flush, and nothing of it is written.
+	if err := p.Refused(); err != nil {
 		return err
 	}
 	p.mu.Lock()
@@ -83,7 +147,7 @@ func (p *Partition) flushImport() error {
 // are not: a checkpoint would go on without a partition whose file does not
 // sync. It may run beside that of other partitions.
 func (p *Partition) EndImport() error {
-	if err := p.flushImport(); err != nil {
+	if err := p.flushImport(new(merger)); err != nil {
 		return err
 	}
 	p.importing = false

@@ -196,7 +196,8 @@ func (b *build) copyFiles(t *track) error {
 
 // importLog takes what survives of the log into files and groups.
 func (b *build) importLog(ctx context.Context) error {
-	to := sink{batch: func(t *track, appendMS int64, data []byte) error { return b.parts[t.id].ImportBatch(appendMS, data) }}
+	im := partition.NewImporter(partition.DefaultMemoryBudget)
+	to := sink{batch: func(t *track, appendMS int64, data []byte) error { return im.Batch(b.parts[t.id], appendMS, data) }}
 	if err := b.walk(ctx, to); err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func (r *replay) readAhead(ctx context.Context, i *incarnation, k int) *ahead {
 			}
 			key := i.wal[k]
 			a.wg.Go(func() {
-				w, err := readWAL(ctx, r.store, r.shelf, i, key)
+				w, err := r.readWAL(ctx, i, key)
 				place <- readObject{w, err, used}
 			})
 		}
@@ -75,6 +75,21 @@ func (a *ahead) next() (*archive.WAL, error) {
 	a.used = o.used
 	return o.wal, o.err
 }
+
+// buffers are memory that is used again, which spares the making and the
+// clearing of some hundred MB a second. The zero value is ready.
+type buffers struct{ pool sync.Pool }
+
+// get returns an empty buffer with some capacity, perhaps none.
+func (b *buffers) get() []byte {
+	if buf, ok := b.pool.Get().(*[]byte); ok {
+		return (*buf)[:0]
+	}
+	return nil
+}
+
+// put takes a buffer that nobody uses any more.
+func (b *buffers) put(buf []byte) { b.pool.Put(&buf) }
 
 // stop ends the reading and waits for it.
 func (a *ahead) stop() {

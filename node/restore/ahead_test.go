@@ -18,7 +18,7 @@ func TestReadAheadEndsWithItsContext(t *testing.T) {
 		i.wal = append(i.wal, manifest.Key{Kind: manifest.KindWAL, Node: "n1", Incarnation: 1, First: n + 1, End: n + 2})
 		i.bytes = append(i.bytes, 1)
 	}
-	r := &replay{store: mem.New("ahead", nil), shelf: newShelf()}
+	r := &replay{store: mem.New("ahead", nil)}
 	a := r.readAhead(ctx, i, 0)
 	defer a.stop()
 	for range i.wal {

@@ -257,8 +257,8 @@ func TestDamageInShippedWALBeforeTheClaim(t *testing.T) {
 	}
 }
 
-// What breaks between the check and the replay, so behind the claim, leaves
-// nothing behind and overwrites nothing, and the restore is run again (B224).
+// What breaks behind the claim leaves nothing behind and overwrites nothing, and
+// the restore is run again (B224).
 func TestDamageAfterTheClaim(t *testing.T) {
 	w := newFull(t)
 	fails := w.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: "t/*/m/*", Do: fault.Fail})

@@ -1,11 +1,18 @@
 // Package restore rebuilds a node from the archive alone.
 //
-// It claims the next generation of the cluster, fences every incarnation that
-// shipped, and then reads what they left: the newest export of the metadata,
-// each partition's chain, the newest state object of each incarnation, and the
-// shipped WAL behind it. Segments are not downloaded: a restored node reads
-// them through its cache. Only the records that no segment of the archive holds
-// are written to disk, with their offsets and generations.
+// It reads what the cluster left: the newest export of the metadata, each
+// partition's chain, the newest state object of each incarnation, and the shipped
+// WAL behind it. Segments are not downloaded: a restored node reads them through its
+// cache. Only the records that no segment of the archive holds are written to disk,
+// with their offsets and generations.
+//
+// All of that happens before the old cluster is touched, files included (stage.go):
+// what does not read, does not fit together or finds no room on the disk ends the
+// restore while the cluster that wrote the archive may still go on. Then it claims
+// the next generation of the cluster, fences every incarnation that shipped, and
+// looks once more. If it sees the same, what was written stands; if anything differs
+// that it rests on, it is thrown away and made again, from what nobody adds to any
+// more.
 //
 // # Guarantees
 //
@@ -31,12 +38,11 @@
 // Shipped log is read and decoded ahead of the replay (ahead.go), numbered and
 // held against the chains by one goroutine, in order, and written by several
 // lanes, each partition by one of them (importers.go). Every lane's failure ends
-// the restore, and all files are synced before the chains are fenced. In memory
-// are at most 64 MiB of objects as stored that are read ahead, decoded, and two
-// more whose records are being written; 256 MiB of log kept from the
-// rehearsal, decoded, whose groups and batches are checked again when they are
-// replayed; 256 MiB of batches that came early; 1 MiB for each partition that
-// waits to be written.
+// the restore, and all files are synced before the claim. In memory are at most
+// eight objects that are read ahead, of 64 MiB together as stored, decoded, and two
+// more whose records are being written; their memory is used again. To that come
+// 256 MiB of batches that came early, and 256 MiB of records that wait to be written,
+// of all partitions together, with 4 KiB for each partition.
 //
 // An interrupted restore is simply run again: it takes the generation after
 // the one it had claimed.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/partition"
 )
 
 const (
@@ -18,6 +19,9 @@ const (
 	// one record each would cost more in hand-overs than in writing.
 	loadBytes = 256 << 10
 	laneLoads = 4
+
+	// importBytes are in memory until they are written, of all partitions together.
+	importBytes = 256 << 20
 )
 
 // importers write the records of a replay into their partitions, several
@@ -75,13 +79,14 @@ func newImporters(parts map[broker.PartitionID]*restored) *importers {
 }
 
 func (im *importers) run(loads <-chan load) {
+	importer := partition.NewImporter(importBytes / lanes)
 	for l := range loads {
 		for i := range l.arrivals {
 			if im.failure() != nil {
 				break
 			}
 			a := &l.arrivals[i]
-			if err := a.p.ImportBatch(a.appendMS, a.data); err != nil {
+			if err := importer.Batch(a.p.Partition, a.appendMS, a.data); err != nil {
 				im.fail(errcode.Wrap(errcode.Storage, err, "write shipped records of partition %s", a.p.id))
 			}
 		}
@@ -149,7 +154,7 @@ func (im *importers) finish() error {
 		return err
 	}
 	var g errgroup.Group
-	g.SetLimit(lanes)
+	g.SetLimit(parallel) // most files are made here, when partitions are many, and wait for syncs
 	for _, p := range im.parts {
 		g.Go(func() error {
 			return errcode.Wrap(errcode.Storage, p.EndImport(), "write shipped records of partition %s", p.id)

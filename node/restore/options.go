@@ -88,13 +88,18 @@ type Plan struct {
 // Report says what a restore did.
 type Report struct {
 	Plan
-	Dir           string        `json:"dir"`
-	Incarnation   string        `json:"incarnation"`
-	TailRecords   int64         `json:"tail_records"` // from shipped WAL, written to local files
-	TailBytes     int64         `json:"tail_bytes"`
-	Frames        int64         `json:"frames"`            // of shipped WAL that were read
-	UnknownFrames int64         `json:"unknown_frames"`    // of topics that no export names; not restored
-	Damaged       []string      `json:"damaged,omitempty"` // shipped WAL and state objects that do not read; what they hold stands elsewhere too
-	NewestRecord  time.Time     `json:"newest_record"`     // broker's time of the newest restored record; zero = none
-	Took          time.Duration `json:"took_ns"`
+	Dir         string `json:"dir"`
+	Incarnation string `json:"incarnation"`
+	Replayed
+	Took time.Duration `json:"took_ns"`
+}
+
+// Replayed says what was found in shipped WAL.
+type Replayed struct {
+	TailRecords   int64     `json:"tail_records"` // written to local files
+	TailBytes     int64     `json:"tail_bytes"`
+	Frames        int64     `json:"frames"`            // that were read
+	UnknownFrames int64     `json:"unknown_frames"`    // of topics that no export names; not restored
+	Damaged       []string  `json:"damaged,omitempty"` // shipped WAL and state objects that do not read; what they hold stands elsewhere too
+	NewestRecord  time.Time `json:"newest_record"`     // broker's time of the newest restored record; zero = none
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"iter"
 	"slices"
 	"time"
 
@@ -29,23 +30,24 @@ const maxEarly = 256 << 20
 // replay puts shipped WAL on top of the chains.
 type replay struct {
 	store  objstore.Store
-	shelf  *shelf
 	queue  *queue.Engine
 	parts  map[broker.PartitionID]*restored
-	report *Report
-	to     *importers // nil: nothing is written, see rehearse
+	report *Replayed
+	to     *importers // nil: nothing is written, as in a dry run
 	early  int64      // bytes in all restored.early
 	newest int64      // append ms of the newest record
+
+	stored, groups buffers // memory that objects are read into, and decoded into
 }
 
 // restored is one partition on its way back.
 type restored struct {
-	*partition.Partition // nil in a rehearsal
+	*partition.Partition // nil in a dry run
 	id                   broker.PartitionID
 	fences               []manifest.Fence // generations and where they begin: see learn
 	next                 int64            // where the next record is expected
 	generation           uint32           // highest one seen anywhere
-	early                map[int64]earlyBatch
+	early                earlyBatches
 	torn                 []string // entries behind the chain's last that do not read
 	reach                int64    // where the records ended by the state objects
 
@@ -64,15 +66,10 @@ func (p *restored) learn(f manifest.Fence) {
 	}
 }
 
-type earlyBatch struct {
-	generation uint32
-	appendMS   int64
-	data       []byte
-}
-
 // all replays every incarnation's log, in the order in which they wrote.
 func (r *replay) all(ctx context.Context, s *survey, progress func(done int64)) error {
 	done := int64(0)
+	progress(0)
 	for _, i := range s.incarnations {
 		err := r.incarnation(ctx, i, func(n int64) {
 			done += n
@@ -124,6 +121,13 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 				}
 				next = f.LSN + 1
 				r.report.Frames++
+				if k == len(i.wal)-1 {
+					n, err := records(f)
+					if err != nil {
+						return err
+					}
+					i.lately += n
+				}
 				return r.frame(f)
 			})
 		}
@@ -139,7 +143,13 @@ func (r *replay) incarnation(ctx context.Context, i *incarnation, progress func(
 			return errcode.Wrap(errcode.Corrupt, err, "shipped WAL %s", key)
 		}
 		end = max(end, key.End)
-		if err := r.to.objectDone(func() { progress(i.bytes[k]) }); err != nil {
+		err = r.to.objectDone(func() {
+			progress(i.bytes[k])
+			if object != nil {
+				r.groups.put(object.Groups)
+			}
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -161,23 +171,21 @@ func (i *incarnation) elsewhere(k int, next uint64) bool {
 	return next >= i.wal[k].End
 }
 
-// readWAL reads one shipped WAL object of i.
-func readWAL(ctx context.Context, store objstore.Store, shelf *shelf, i *incarnation, key manifest.Key) (*archive.WAL, error) {
-	if object := shelf.take(key); object != nil {
-		return object, nil
-	}
-	stored, _, err := objstore.ReadAll(ctx, store, key.String(), maxWALStored)
+// readWAL reads one shipped WAL object of i. Its groups are of r.groups, and may
+// be given back there.
+func (r *replay) readWAL(ctx context.Context, i *incarnation, key manifest.Key) (*archive.WAL, error) {
+	stored, _, err := objstore.ReadInto(ctx, r.store, key.String(), maxWALStored, r.stored.get())
 	if err != nil {
 		return nil, errcode.Wrap(errcode.ArchiveUnavailable, listed(err), "read")
 	}
-	object, err := archive.DecodeWAL(stored)
+	defer r.stored.put(stored)
+	object, err := archive.DecodeWALInto(stored, r.groups.get())
 	if err == nil && (object.First != key.First || object.Next != key.End || object.Incarnation != i.id) {
 		err = errcode.New(errcode.Corrupt, "it says frames %d to %d of incarnation %016x", object.First, object.Next-1, object.Incarnation)
 	}
 	if err != nil {
 		return nil, err
 	}
-	shelf.put(key, object)
 	return object, nil
 }
 
@@ -289,56 +297,68 @@ func (r *replay) cutBatch(p *restored, generation uint32, appendMS, base int64, 
 // records in front of it stand later in the log, or lie behind a gap.
 func (r *replay) batch(p *restored, generation uint32, appendMS, base int64, data []byte) error {
 	if base != p.next && !p.gap(p.next, base) {
-		if e, ok := p.early[base]; ok {
-			if len(e.data) >= len(data) {
-				return nil // carried
-			}
-			r.early -= int64(len(e.data)) // as a part of a larger batch
-		}
-		if r.early += int64(len(data)); r.early > maxEarly {
+		if r.early += p.early.put(earlyBatch{base, generation, appendMS, data}); r.early > maxEarly {
 			return errcode.New(errcode.Corrupt, "partition %s: records at offset %d and above are there, those from %d on are not", p.id, base, p.next)
 		}
-		p.early[base] = earlyBatch{generation, appendMS, append([]byte(nil), data...)}
 		return nil
 	}
 	if err := r.add(p, appendMS, data); err != nil {
 		return err
 	}
 	for {
-		at, e, ok := p.nextEarly()
+		at, ok := p.nextEarly()
 		if !ok {
 			return nil
 		}
-		delete(p.early, at)
+		e := p.early.take(at)
 		r.early -= int64(len(e.data))
-		if err := r.cutBatch(p, e.generation, e.appendMS, at, e.data); err != nil {
+		if err := r.cutBatch(p, e.generation, e.appendMS, e.base, e.data); err != nil {
 			return err
 		}
 	}
 }
 
-func (p *restored) nextEarly() (int64, earlyBatch, bool) {
-	for at, e := range p.early {
-		if at <= p.next || p.gap(p.next, at) {
-			return at, e, true
+// nextEarly is the early batch whose turn it is. This is asked behind every
+// batch, so it looks at the first one, and for those that begin a generation.
+func (p *restored) nextEarly() (at int, ok bool) {
+	if len(p.early) == 0 {
+		return 0, false
+	}
+	if p.early[0].base <= p.next {
+		return 0, true
+	}
+	for start := range p.starts(p.next) {
+		if at, ok := p.early.find(start); ok {
+			return at, true
 		}
 	}
-	return 0, earlyBatch{}, false
+	return 0, false
 }
 
 // gap says whether nothing can stand between from and to, which is the start
-// of a generation: from is where its predecessor ended, and no generation in
-// between has records.
+// of a generation.
 func (p *restored) gap(from, to int64) bool {
-	for _, f := range p.fences {
-		if f.PreviousEnd == from && f.Start > f.PreviousEnd {
-			if f.Start == to {
-				return true
-			}
-			from = f.Start
+	for start := range p.starts(from) {
+		if start == to {
+			return true
 		}
 	}
 	return false
+}
+
+// starts are the starts of generations that may follow records up to from: from
+// is where the predecessor ended, and no generation in between has records.
+func (p *restored) starts(from int64) iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		for _, f := range p.fences {
+			if f.PreviousEnd == from && f.Start > f.PreviousEnd {
+				if !yield(f.Start) {
+					return
+				}
+				from = f.Start
+			}
+		}
+	}
 }
 
 func (r *replay) add(p *restored, appendMS int64, data []byte) error {
@@ -416,7 +436,8 @@ func (r *replay) group(lsn uint64, g frame.Group) error {
 // finish checks that no records were left over.
 func (r *replay) finish() error {
 	for id, p := range r.parts {
-		for at := range p.early {
+		if len(p.early) > 0 {
+			at := p.early[0].base
 			if len(p.torn) > 0 {
 				return tornRefused(p.torn[0], "shipped WAL of partition %s has offset %d, the records in front of it, from %d on, are nowhere without it", id, at, p.next)
 			}

@@ -16,12 +16,8 @@ import (
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/node/archive"
 	"github.com/tidemark-mq/tidemark/node/datadir"
-	"github.com/tidemark-mq/tidemark/node/partition"
-	"github.com/tidemark-mq/tidemark/node/queue"
 	"github.com/tidemark-mq/tidemark/node/ship"
-	"github.com/tidemark-mq/tidemark/node/state"
 	"github.com/tidemark-mq/tidemark/raftmeta"
-	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/wal"
 )
@@ -29,7 +25,13 @@ import (
 // Look returns the plan of a restore. It only reads.
 func Look(ctx context.Context, o Options) (Plan, error) {
 	o = o.withDefaults()
-	s, err := lookAll(ctx, &o)
+	s, err := lookAll(ctx, &o, func(s *survey) (*stage, error) {
+		st, err := newStage(&o, "", 0, s)
+		if err == nil {
+			err = st.replay(ctx, &o, s)
+		}
+		return st, errors.Join(err, st.close())
+	})
 	if err != nil {
 		return Plan{}, err
 	}
@@ -38,8 +40,9 @@ func Look(ctx context.Context, o Options) (Plan, error) {
 	return p, err
 }
 
-// lookAll looks at an archive that others may write to and delete from.
-func lookAll(ctx context.Context, o *Options) (s *survey, err error) {
+// lookAll looks at an archive that others may write to and delete from, and
+// replays what it sees: whatever is damaged is found before anything is changed.
+func lookAll(ctx context.Context, o *Options, replayed func(*survey) (*stage, error)) (s *survey, err error) {
 	err = steady(func() error {
 		if s, err = look(ctx, o); err != nil {
 			return err
@@ -47,10 +50,12 @@ func lookAll(ctx context.Context, o *Options) (s *survey, err error) {
 		if err := s.loadChains(ctx, o); err != nil {
 			return err
 		}
-		if err := s.rehearse(ctx, o); err != nil {
+		st, err := replayed(s)
+		if err != nil {
 			return err
 		}
-		return s.countNewest(ctx, o.Store)
+		s.countNewest(ctx, o.Store)
+		return s.judgeTorn(ctx, o.Store, st.parts)
 	})
 	return s, err
 }
@@ -76,9 +81,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = r.all(ctx)
-	if err != nil && !r.claimed {
-		err = errors.Join(err, o.FS.RemoveAll(r.work))
+	if err = r.all(ctx); err != nil {
+		err = errors.Join(err, r.close())
+		if !r.claimed {
+			err = errors.Join(err, o.FS.RemoveAll(r.work))
+		}
 	}
 	if err = errors.Join(err, lock.Close()); err != nil {
 		return nil, err
@@ -88,9 +95,16 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 }
 
 // all does everything from the first look to the rename.
-func (r *run) all(ctx context.Context) error {
-	// What cannot be read is found before the old cluster is ended.
-	before, err := lookAll(ctx, r.o)
+func (r *run) all(ctx context.Context) (err error) {
+	if r.id, err = datadir.New(r.o.NodeID, r.o.Rand); err != nil {
+		return err
+	}
+	r.id.Begun = true // it is used as a whole or not at all
+	// What cannot be read, or written, is found before the old cluster is ended.
+	before, err := lookAll(ctx, r.o, func(s *survey) (*stage, error) {
+		err := r.replay(ctx, s)
+		return r.stage, err
+	})
 	if err != nil {
 		return err
 	}
@@ -110,7 +124,40 @@ func (r *run) all(ctx context.Context) error {
 		return err
 	}
 	r.report.Alive = alive
+	if !r.survey.same(before) {
+		// Somebody wrote, or deleted, between the two looks.
+		if err := r.replay(ctx, r.survey); err != nil {
+			return err
+		}
+	}
 	return r.build(ctx)
+}
+
+// replay makes the stage anew, from s.
+func (r *run) replay(ctx context.Context, s *survey) (err error) {
+	if err := r.empty(); err != nil {
+		return err
+	}
+	if r.stage, err = newStage(r.o, r.work, r.id.Incarnation, s); err != nil {
+		return err
+	}
+	return r.stage.replay(ctx, r.o, s)
+}
+
+// empty removes what an earlier look wrote, and what an interrupted restore left,
+// which has no identity that anybody used.
+func (r *run) empty() error {
+	if err := r.close(); err != nil {
+		return err
+	}
+	fs := r.o.FS
+	names, err := fs.List(r.work)
+	for _, name := range names {
+		if name != datadir.LockFile {
+			err = errors.Join(err, fs.RemoveAll(fs.PathJoin(r.work, name)))
+		}
+	}
+	return errcode.Wrap(errcode.Storage, err, "empty %s", r.work)
 }
 
 // free refuses a directory with something in it.
@@ -128,7 +175,7 @@ func free(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// run is one restore behind its claim.
+// run is one restore.
 type run struct {
 	o      *Options
 	report *Report
@@ -138,12 +185,9 @@ type run struct {
 
 	claimed bool // the archive may have been changed
 
-	meta   *raftmeta.Meta
-	db     *state.DB
-	engine *partition.Engine
-	log    *wal.Log
-	queue  *queue.Engine
-	parts  map[broker.PartitionID]*restored
+	stage *stage
+	meta  *raftmeta.Meta
+	log   *wal.Log
 }
 
 // claim takes the next cluster generation, fences every incarnation, and looks
@@ -184,8 +228,6 @@ func (r *run) claim(ctx context.Context, before *survey) error {
 		return err
 	}
 	s.perInterval = before.perInterval
-	s.shelf = before.shelf // objects never change, so what was read need not be read again
-	s.shelf.keep = false
 	r.survey = s
 	r.report.Plan = s.plan(r.o)
 	r.report.Generation, r.report.NewGeneration = before.claim.Generation, claim.Generation
@@ -227,47 +269,27 @@ func (r *run) fenceAndLook(ctx context.Context, s *survey, claim archive.Claim) 
 	return s, nil
 }
 
-// build makes the data directory beside its place and renames it there.
-func (r *run) build(ctx context.Context) (err error) {
-	fs := r.o.FS
-	// What an interrupted restore left has no identity that anybody used.
-	names, err := fs.List(r.work)
-	for _, name := range names {
-		if name != datadir.LockFile {
-			err = errors.Join(err, fs.RemoveAll(fs.PathJoin(r.work, name)))
-		}
-	}
-	if err != nil {
-		return errcode.Wrap(errcode.Storage, err, "empty %s", r.work)
-	}
-	if r.id, err = datadir.New(r.o.NodeID, r.o.Rand); err != nil {
-		return err
-	}
-	r.id.Begun = true // it is used as a whole or not at all
-	if err := datadir.Write(fs, r.work, r.id); err != nil {
+// build completes the data directory beside its place and renames it there.
+func (r *run) build(ctx context.Context) error {
+	if err := datadir.Write(r.o.FS, r.work, r.id); err != nil {
 		return err
 	}
 	if err := r.fill(ctx); err != nil {
-		return errors.Join(err, r.close())
+		return err
 	}
+	r.report.Incarnation, r.report.Replayed = r.id.Incarnation.String(), r.stage.replayed
 	if err := r.close(); err != nil {
 		return err
 	}
 	return r.publish()
 }
 
-// fill writes everything that the directory will hold.
+// fill writes what the directory will hold beside the stage.
 func (r *run) fill(ctx context.Context) error {
 	if err := r.openMeta(ctx); err != nil {
 		return err
 	}
-	if err := r.openEngine(); err != nil {
-		return err
-	}
-	if err := r.replay(ctx); err != nil {
-		return err
-	}
-	if err := r.survey.judgeTorn(ctx, r.o.Store, r.parts); err != nil {
+	if err := r.survey.judgeTorn(ctx, r.o.Store, r.stage.parts); err != nil {
 		return err
 	}
 	if err := r.fenceChains(ctx); err != nil {
@@ -283,8 +305,8 @@ func (r *run) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.engine.Connect(r.log)
-	return r.engine.StageBases(ctx, r.groups)
+	r.stage.engine.Connect(r.log)
+	return r.stage.engine.StageBases(ctx, r.stage.groups)
 }
 
 func (r *run) path(name string) string { return r.o.FS.PathJoin(r.work, name) }
@@ -310,57 +332,6 @@ func (r *run) openMeta(ctx context.Context) error {
 	return err
 }
 
-func (r *run) openEngine() error {
-	fs := r.o.FS
-	for _, dir := range []string{"state", "wal"} {
-		if err := segment.MakeDir(fs, r.work, r.path(dir)); err != nil {
-			return err
-		}
-	}
-	var err error
-	if r.db, err = state.Open(fs, r.path("state"), r.o.Logger); err != nil {
-		return err
-	}
-	r.queue = queue.New(queue.Options{Now: r.o.Now, Logger: r.o.Logger})
-	r.engine, err = partition.New(partition.Options{
-		FS: fs, Dir: r.path("topics"), State: r.db, Incarnation: uint64(r.id.Incarnation),
-		Groups: groupStates{r.queue}, Now: r.o.Now, Logger: r.o.Logger,
-	})
-	if err != nil {
-		return err
-	}
-	r.parts = make(map[broker.PartitionID]*restored, len(r.survey.chains))
-	for id, c := range r.survey.chains {
-		p, err := r.engine.Import(id, state.Partition{
-			Oldest: c.Start(), Flushed: c.End(), ArchivedEnd: c.End(), ChainSeq: c.Seq(), Gaps: gapsOf(c), Doubts: r.survey.doubts(id),
-		})
-		if err != nil {
-			return err
-		}
-		a, _ := r.survey.meta.Assignment(id)
-		r.parts[id] = r.survey.restored(id)
-		r.parts[id].Partition = p
-		if err := r.queue.Attach(id, queue.PartitionConfig{Generation: a.Generation, Replay: true}, nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func gapsOf(c *manifest.Chain) (out [][2]int64) {
-	for _, g := range c.Gaps() {
-		out = append(out, [2]int64{g.From, g.Next})
-	}
-	return out
-}
-
-func (r *run) replay(ctx context.Context) error {
-	to := newImporters(r.parts)
-	defer to.stop()
-	rp := &replay{store: r.o.Store, shelf: r.survey.shelf, queue: r.queue, parts: r.parts, report: r.report, to: to}
-	return rp.all(ctx, r.survey, func(done int64) { r.o.Progress("shipped WAL", done, r.report.WALBytes) })
-}
-
 // fenceChains begins a generation in every chain, and in the metadata with the
 // numbers that the chain gave.
 func (r *run) fenceChains(ctx context.Context) error {
@@ -368,7 +339,7 @@ func (r *run) fenceChains(ctx context.Context) error {
 	done := int64(0)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
-	for id, p := range r.parts {
+	for id, p := range r.stage.parts {
 		g.Go(func() error {
 			if err := r.fenceChain(ctx, id, p); err != nil {
 				return errcode.Wrap(errcode.ArchiveUnavailable, err, "fence the chain of partition %s", id)
@@ -376,7 +347,7 @@ func (r *run) fenceChains(ctx context.Context) error {
 			mu.Lock()
 			defer mu.Unlock()
 			done++
-			r.o.Progress("fences", done, int64(len(r.parts)))
+			r.o.Progress("fences", done, int64(len(r.stage.parts)))
 			return nil
 		})
 	}
@@ -409,62 +380,35 @@ func (r *run) fenceChain(ctx context.Context, id broker.PartitionID, p *restored
 // serveGroups cuts positions off at the records that are there and settles the
 // gaps.
 func (r *run) serveGroups() error {
-	for id, p := range r.parts {
-		r.queue.Advance(id, p.next)
-		r.queue.Trim(id, p.Oldest())
+	q := r.stage.queue
+	for id, p := range r.stage.parts {
+		q.Advance(id, p.next)
+		q.Trim(id, p.Oldest())
 		for _, g := range p.Gaps() {
-			r.queue.Gap(id, g[0], g[1])
+			q.Gap(id, g[0], g[1])
 		}
-		if err := r.queue.Serve(id); err != nil {
+		if err := q.Serve(id); err != nil {
 			return err
 		}
-		r.queue.Advance(id, p.HighWatermark())
+		q.Advance(id, p.HighWatermark())
 	}
 	return nil
 }
 
-func (r *run) groups(id broker.PartitionID) [][]byte {
-	states, _ := r.queue.Snapshot(id)
-	out := make([][]byte, 0, len(states))
-	for i := range states {
-		out = append(out, states[i].Append(nil))
-	}
-	return out
-}
-
-// groupStates gives the engine's checkpoint the groups.
-type groupStates struct{ q *queue.Engine }
-
-// Snapshot implements partition.Groups.
-func (g groupStates) Snapshot(p broker.PartitionID) (map[string][]byte, uint64) {
-	states, _ := g.q.Snapshot(p)
-	out := make(map[string][]byte, len(states))
-	for i := range states {
-		out[states[i].Group] = states[i].Append(nil)
-	}
-	return out, 0 // the new log has no group entries yet
-}
-
 // close makes durable what was filled in: the engine's Close flushes every
-// tail and writes the checkpoint.
+// tail and writes the checkpoint, if the log is there. Closing twice is fine.
 func (r *run) close() error {
 	var errs []error
-	if r.engine != nil {
-		errs = append(errs, r.engine.Close())
+	if r.stage != nil {
+		errs = append(errs, r.stage.close()) // while the log is open
 	}
 	if r.log != nil {
 		errs = append(errs, r.log.Close())
 	}
-	if r.queue != nil {
-		r.queue.Close()
-	}
-	if r.db != nil {
-		errs = append(errs, r.db.Close())
-	}
 	if r.meta != nil {
-		r.report.Incarnation = r.id.Incarnation.String()
 		errs = append(errs, r.meta.Close())
 	}
+	r.stage, r.log, r.meta = nil, nil, nil
 	return errors.Join(errs...)
 }
 

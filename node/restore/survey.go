@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sort"
@@ -34,7 +35,6 @@ type survey struct {
 	perInterval  int64          // records in the newest WAL objects of all nodes
 	chains       map[broker.PartitionID]*manifest.Chain
 	deleted      map[broker.TopicID]bool // topics of the export with a tombstone
-	shelf        *shelf                  // shipped WAL that was read
 }
 
 // incarnation is one writer of shipped WAL.
@@ -50,6 +50,7 @@ type incarnation struct {
 	stateKey string         // of state
 	state    *archive.State // the newest that reads; nil: it wrote none
 	damaged  []string       // state objects newer than that
+	lately   int64          // records in the last of wal, if a replay read it
 }
 
 func (i *incarnation) replayFrom() uint64 {
@@ -95,7 +96,7 @@ func (i *incarnation) missing(from, to uint64, where string) error {
 // look reads the archive's claims, newest export, lists and state objects, and
 // refuses logs with holes.
 func look(ctx context.Context, o *Options) (*survey, error) {
-	s := &survey{shelf: newShelf()}
+	s := &survey{}
 	if err := s.findClaim(ctx, o.Store); err != nil {
 		return nil, err
 	}
@@ -254,10 +255,9 @@ func (s *survey) findIncarnations(ctx context.Context, store objstore.Store) err
 	}
 	sort.Slice(s.incarnations, func(a, b int) bool {
 		x, y := s.incarnations[a], s.incarnations[b]
-		if x.open.ClusterGeneration != y.open.ClusterGeneration {
-			return x.open.ClusterGeneration < y.open.ClusterGeneration
-		}
-		return x.open.TimeMS < y.open.TimeMS
+		// Two of one time are in the same order in every look.
+		return cmp.Or(cmp.Compare(x.open.ClusterGeneration, y.open.ClusterGeneration), cmp.Compare(x.open.TimeMS, y.open.TimeMS),
+			cmp.Compare(x.node, y.node), cmp.Compare(x.id, y.id)) < 0
 	})
 	return nil
 }
@@ -352,19 +352,17 @@ func (s *survey) plan(o *Options) Plan {
 		p.ArchivedRecords += t.Records
 		p.ArchivedBytes += t.Bytes
 	}
+	p.WALBytes = s.walBytes()
 	for _, i := range s.incarnations {
-		for k := i.toReplay(); k < len(i.wal); k++ {
-			p.WALObjects++
-			p.WALBytes += i.bytes[k]
-		}
+		p.WALObjects += len(i.wal) - i.toReplay()
 	}
 	return p
 }
 
 // countNewest counts the records in each node's newest WAL object. They came in
 // one shipping interval, so about as many may have come after it, which only
-// the lost disk had.
-func (s *survey) countNewest(ctx context.Context, store objstore.Store) error {
+// the lost disk had. The replay has read those that a restore needs.
+func (s *survey) countNewest(ctx context.Context, store objstore.Store) {
 	last := map[string]*incarnation{} // by node
 	for _, i := range s.incarnations {
 		if len(i.wal) > 0 {
@@ -372,21 +370,21 @@ func (s *survey) countNewest(ctx context.Context, store objstore.Store) error {
 		}
 	}
 	for _, i := range last {
-		key := i.wal[len(i.wal)-1]
-		object, err := readWAL(ctx, store, s.shelf, i, key)
-		if err == nil {
-			err = object.Each(func(f wal.Frame) error {
-				n, err := records(f)
-				s.perInterval += n
-				return err
-			})
+		if s.perInterval += i.lately; i.toReplay() < len(i.wal) {
+			continue
 		}
 		// Damage to what a state object covers does not stop a restore.
-		if err != nil && i.toReplay() < len(i.wal) {
-			return errcode.Wrap(errcode.Corrupt, err, "shipped WAL %s", key)
+		r := replay{store: store}
+		object, err := r.readWAL(ctx, i, i.wal[len(i.wal)-1])
+		if err != nil {
+			continue
 		}
+		_ = object.Each(func(f wal.Frame) error {
+			n, err := records(f)
+			s.perInterval += n
+			return err
+		})
 	}
-	return nil
 }
 
 // records returns how many records a frame holds.

@@ -141,10 +141,11 @@ func (o *owner) holdShip(ctx context.Context, op, key string) {
 // if no FENCE stood behind its put, what it begins later is answered with
 // fenced, and its entry in the chain finds the number taken. Of the restore: it
 // claims, then fences, then lists, so that a list holds all that was ever
-// answered (I16); it reads all that it will need before it claims; the files of
-// the tail are synced before the local state that names them, that before the
-// directory gets its name, and the name is synced before the restore says that
-// it is done (B224).
+// answered (I16); it reads all that it will need before it claims, writes the
+// files of the tail and syncs them, and writes them again only if the list behind
+// the fences shows more; they are synced before the local state that names them,
+// that before the directory gets its name, and the name is synced before the
+// restore says that it is done (B224).
 func TestTranscript(t *testing.T) {
 	datadriven.Walk(t, "testdata/transcript", func(t *testing.T, path string) {
 		w := newWorld(t, 1)

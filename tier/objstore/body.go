@@ -146,14 +146,20 @@ func (b *exactBody) Close() error { return b.body.Close() }
 // TooLarge and is not read. Bytes that the store's checksum disowns are asked for
 // once more, for they may have been damaged on the way, before it is Corrupt.
 func ReadAll(ctx context.Context, s Store, key string, max int64) ([]byte, Info, error) {
-	data, info, err := readAll(ctx, s, key, max)
+	return ReadInto(ctx, s, key, max, nil)
+}
+
+// ReadInto is ReadAll into the memory of buf, whatever its length, if its capacity
+// is enough.
+func ReadInto(ctx context.Context, s Store, key string, max int64, buf []byte) ([]byte, Info, error) {
+	data, info, err := readInto(ctx, s, key, max, buf)
 	if errcode.Is(err, errcode.Corrupt) {
-		data, info, err = readAll(ctx, s, key, max)
+		data, info, err = readInto(ctx, s, key, max, buf)
 	}
 	return data, info, err
 }
 
-func readAll(ctx context.Context, s Store, key string, max int64) ([]byte, Info, error) {
+func readInto(ctx context.Context, s Store, key string, max int64, buf []byte) ([]byte, Info, error) {
 	body, info, err := s.Get(ctx, key)
 	if err != nil {
 		return nil, Info{}, err
@@ -162,7 +168,10 @@ func readAll(ctx context.Context, s Store, key string, max int64) ([]byte, Info,
 	if info.Size < 0 || info.Size > max {
 		return nil, Info{}, errcode.New(errcode.TooLarge, "object %s has %d bytes, at most %d are expected here", key, info.Size, max)
 	}
-	data := make([]byte, info.Size)
+	if int64(cap(buf)) < info.Size {
+		buf = make([]byte, info.Size)
+	}
+	data := buf[:info.Size]
 	if _, err := io.ReadFull(body, data); err != nil {
 		return nil, Info{}, asRead(key, err)
 	}
