@@ -126,6 +126,7 @@ func (n *Node) catchUp(ctx context.Context) error {
 		return nil
 	}
 	defer n.publishTopics()
+	n.unattached = true
 	if err := n.reconcile(ctx); err != nil {
 		return err
 	}
@@ -134,14 +135,15 @@ func (n *Node) catchUp(ctx context.Context) error {
 			return err
 		}
 	}
+	n.unattached = false
 	return nil
 }
 
-// behind says whether the topic table differs from the metadata, or lacks a
-// partition. The caller holds topicsMu.
+// behind says whether the topic table differs from the metadata, or the table or
+// the queue lacks a partition. The caller holds topicsMu.
 func (n *Node) behind() bool {
 	table, topics := n.topics.Load(), n.meta.Topics()
-	if len(table.names) != len(topics) {
+	if n.unattached || len(table.names) != len(topics) {
 		return true
 	}
 	for i := range topics {
@@ -163,6 +165,8 @@ func (n *Node) attachTopic(id broker.TopicID, partitions uint32) error {
 		if err := n.attach(p, nil, false); err != nil && !errcode.Is(err, errcode.Conflict) { // it has it
 			return err
 		}
+		// Records may come already, and have become visible a moment ago.
+		n.queue.Advance(p.ID, p.HighWatermark())
 	}
 	return nil
 }

@@ -56,6 +56,8 @@ type Node struct {
 
 	topics   atomic.Pointer[topicTable]
 	topicsMu sync.Mutex // held while topics are created, deleted and published
+	// A partition may be here that the queue does not have; under topicsMu.
+	unattached bool
 
 	base      context.Context // ends with the node
 	deadlines deadlines

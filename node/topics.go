@@ -110,6 +110,8 @@ func (n *Node) CreateTopic(ctx context.Context, spec broker.TopicSpec) (broker.T
 		return broker.TopicInfo{}, err
 	}
 	defer n.publishTopics()
+	before := n.unattached
+	n.unattached = true // until the end: follow does what is left out here
 	// The topic exists: a client that leaves now does not leave half of it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), defaultWait)
 	defer cancel()
@@ -123,6 +125,7 @@ func (n *Node) CreateTopic(ctx context.Context, spec broker.TopicSpec) (broker.T
 	if err := n.attachTopic(meta.ID, meta.Partitions); err != nil {
 		return broker.TopicInfo{}, err
 	}
+	n.unattached = before
 	n.publishTopics()
 	return n.Topic(ctx, meta.Name)
 }

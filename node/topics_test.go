@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -302,5 +303,37 @@ func TestLeftDirectories(t *testing.T) {
 			t.Errorf("directory %s: %v", name, err)
 		}
 	}
+	m.close()
+}
+
+// The disk takes nothing for the moment in which a topic is created: the answer is
+// an error, and yet the topic is there. It is a queue as soon as the disk takes
+// writes again, without another change and without a restart (I14).
+func TestCreateOnADiskThatIsFullForAMoment(t *testing.T) {
+	m := newMemNode(t, nil)
+	ctx := context.Background()
+	createTopic(t, m.Node, "before", 1)
+	var failed atomic.Bool
+	m.fs.set(func(op, path string) error {
+		if op == "write" && inWAL(path) && failed.CompareAndSwap(false, true) {
+			return errNoSpace
+		}
+		return nil
+	}, nil)
+	if _, err := m.CreateTopic(ctx, broker.TopicSpec{Name: "t", Partitions: new(uint32(2))}); err == nil {
+		t.Fatal("created on a disk that is full")
+	}
+	m.fs.set(nil, nil)
+	within(t, "a record is produced", func() bool {
+		_, err := m.Produce(ctx, broker.ProduceRequest{Topic: "t", Records: numbered(1, 1)})
+		return err == nil
+	})
+	within(t, "the record is delivered", func() bool {
+		got, err := m.Consume(ctx, broker.ConsumeRequest{Topic: "t", Partition: -1, Max: 10})
+		if err != nil && !errcode.Is(err, errcode.Unavailable) {
+			t.Fatal(err)
+		}
+		return len(got) > 0
+	})
 	m.close()
 }
