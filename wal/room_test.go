@@ -4,8 +4,10 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // disk is a disk with so many bytes above its reserve.
@@ -93,4 +95,71 @@ func TestSpareIsGivenUpHalfWay(t *testing.T) {
 		put(t, l.Log, 1, 100)
 		mustClose(t, l)
 	})
+}
+
+// Out of descriptors at the moment when a file is due, the log stalls and goes on
+// when there are some, without losing sight of its spares: they would stay on the
+// disk, unused, until a restart (I12). One that does not open by itself is not
+// used, and nobody waits for it.
+func TestSparesThatDoNotOpen(t *testing.T) {
+	for name, only := range map[string]string{"out of descriptors": "", "a damaged spare": "open"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				fs := &faultFS{FS: newFS()}
+				o := testOptions(fs)
+				l := mustOpen(t, o)
+				l.Hold("state", 1)
+				fillFiles(t, l, 3)
+				synctest.Wait()
+				if s := l.Stats(); s.Spares == 0 {
+					t.Fatal("no spare to begin with")
+				}
+				fs.set(func(op, path string) (action, error) {
+					if strings.Contains(path, sparePrefix) && (op == only || only == "" && (op == "open" || op == "create")) {
+						return fail, syscall.EMFILE
+					}
+					return pass, nil
+				}, nil)
+				var err error
+				one := func() error {
+					slot, err := l.Reserve(KindCommit, 0)
+					if err == nil {
+						slot.Done()
+						err = l.WaitDurable(t.Context(), slot.LSN)
+					}
+					return err
+				}
+				for range 2 * o.FileSize / blockSize {
+					if err = one(); err != nil {
+						break
+					}
+				}
+				if stalled := err != nil; stalled != (only == "") {
+					t.Fatalf("appends without a spare that opens: %v", err)
+				}
+				time.Sleep(time.Minute) // tries again and again
+				fs.set(nil, nil)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if err := one(); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				names, err := fs.List("wal")
+				if err != nil {
+					t.Fatal(err)
+				}
+				onDisk := 0
+				for _, n := range names {
+					if strings.HasPrefix(n, sparePrefix) {
+						onDisk++
+					}
+				}
+				if s := l.Stats(); onDisk != s.Spares {
+					t.Errorf("%d spares are on the disk, the log knows of %d", onDisk, s.Spares)
+				}
+				mustClose(t, l)
+			})
+		})
+	}
 }

@@ -62,16 +62,8 @@ func (l *Log) newFile(first uint64) (newborn, error) {
 		Salt:        binary.BigEndian.Uint64(salt[:]),
 		CreatedMs:   l.o.Now().UnixMilli(),
 	}}
-	var err error
-	if sp, ok := l.files.takeSpare(); ok {
-		nb.spare, nb.size, nb.pooled = sp.name, sp.size, true
-		nb.file, err = l.o.FS.OpenReadWrite(l.path(nb.spare), writeCategory)
-	} else {
-		nb.spare, nb.size = l.files.newSpareName(), blockSize
-		nb.file, err = l.o.FS.Create(l.path(nb.spare), writeCategory)
-	}
-	if err != nil {
-		return nb, errcode.Wrap(errcode.Storage, err, "open %s for the log", nb.spare)
+	if err := l.openNewborn(&nb); err != nil {
+		return nb, err
 	}
 	block := make([]byte, blockSize)
 	nb.header.encode(block)
@@ -79,6 +71,32 @@ func (l *Log) newFile(first uint64) (newborn, error) {
 		return nb, errors.Join(errcode.Wrap(errcode.Storage, err, "write header of %s", nb.spare), l.discard(nb))
 	}
 	return nb, nil
+}
+
+// openNewborn opens a spare, or a file that will grow. One or the other: a spare
+// that does not open may be damaged, and then a new file does; when neither opens
+// the process may be out of descriptors, and the spare waits for the next try.
+func (l *Log) openNewborn(nb *newborn) (err error) {
+	sp, ok := l.files.takeSpare()
+	if ok {
+		nb.spare, nb.size, nb.pooled = sp.name, sp.size, true
+		if nb.file, err = l.o.FS.OpenReadWrite(l.path(sp.name), writeCategory); err == nil {
+			return nil
+		}
+	}
+	bad := err
+	nb.spare, nb.size, nb.pooled = l.files.newSpareName(), blockSize, false
+	if nb.file, err = l.o.FS.Create(l.path(nb.spare), writeCategory); err != nil {
+		if ok {
+			l.files.addSpare(sp)
+		}
+		return errcode.Wrap(errcode.Storage, err, "open %s for the log", nb.spare)
+	}
+	if bad != nil {
+		l.o.Logger.Warn("wal: a spare file does not open and is not used", "file", sp.name, "err", bad)
+		_ = l.o.FS.Remove(l.path(sp.name)) // a restart removes it, or takes it
+	}
+	return nil
 }
 
 // christen gives the newborn its name, over a file of that name if there is
