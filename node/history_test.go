@@ -18,6 +18,7 @@ import (
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
+	"github.com/tidemark-mq/tidemark/node/partition"
 	"github.com/tidemark-mq/tidemark/node/restore"
 	"github.com/tidemark-mq/tidemark/segment"
 )
@@ -405,6 +406,11 @@ func (f *nodeLife) until(what string, ok func() bool) {
 	}
 }
 
+// uploaded waits until the archive has what of p is not trimmed.
+func (f *nodeLife) uploaded(p *partition.Partition) {
+	f.until("upload", func() bool { end, _ := p.ArchivedEnd(); return max(end, p.Oldest()) >= p.HighWatermark() })
+}
+
 // merge makes small segments, has them merged, and their objects deleted or not,
 // while a reader stands somewhere in front of them.
 func (f *nodeLife) merge() {
@@ -421,7 +427,7 @@ func (f *nodeLife) merge() {
 	well := !f.down && f.flaky == 0
 	f.mu.Unlock()
 	if well {
-		f.until("upload", func() bool { end, _ := p.ArchivedEnd(); return end >= p.HighWatermark() })
+		f.uploaded(p)
 		// A young life may not have registered yet, and deletes nothing before.
 		f.until("registration", func() bool { return n.shipper.Confirm(ctx, n.opts.Archive) == nil })
 	}
@@ -509,7 +515,7 @@ func (f *nodeLife) act() {
 		p := n.engine.Get(id())
 		f.must(n.engine.Seal(p))
 		if !down && f.flaky == 0 {
-			f.until("upload", func() bool { end, _ := p.ArchivedEnd(); return end >= p.HighWatermark() })
+			f.uploaded(p)
 		}
 	case 13: // what the archive has need not be here: reads go there
 		p := n.engine.Get(id())

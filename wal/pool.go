@@ -88,7 +88,7 @@ func (l *Log) recycle() {
 }
 
 // oldestFree returns the oldest file if nobody needs it, else nil. It stays in
-// the list, marked with a reader, until dropOldest.
+// the list until dropOldest.
 func (s *fileSet) oldestFree() *logFile {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *fileSet) oldestFree() *logFile {
 func (l *Log) free(f *logFile) error {
 	name := l.path(fileName(f.first))
 	if !l.files.dropOldest(f) {
-		return nil // a reader came
+		return nil // a reader came, or somebody else frees it
 	}
 	sp := spare{size: f.size.Load()}
 	if l.files.wants(l.o, sp.size) {
@@ -130,11 +130,12 @@ func (l *Log) free(f *logFile) error {
 	return nil
 }
 
-// dropOldest takes f out of the list unless a reader has come.
+// dropOldest takes f out of the list, unless a reader has come or f is not the
+// oldest any more.
 func (s *fileSet) dropOldest(f *logFile) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.readers > 0 {
+	if f.readers > 0 || s.mu.list[0] != f {
 		return false
 	}
 	s.mu.list = append(s.mu.list[:0], s.mu.list[1:]...)
