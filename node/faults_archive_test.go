@@ -120,12 +120,16 @@ func (r *faultRig) round(c badCall, w badWay) {
 		r.t.Fatalf("%s: create a topic: %v", what, err)
 	}
 	cancel()
+	var lies *fault.Handle
 	if c.op == fault.List {
-		// An answer needs a list when objects that nobody waited for came before.
-		for range 2 {
-			r.hot()
-			within(r.t, what+": all is shipped", func() bool { st := r.shipper.Status(); return st.Shipped == st.Durable })
+		// A list is needed when an object is not there that was put, to find out
+		// how far back that goes; for as long as none is.
+		lie := fault.Rule{Ops: []string{fault.Put}, Key: "wal/*.wal.zst", Times: 1, Do: fault.Pretend}
+		if w.stays {
+			lie.Times = 0
 		}
+		lies = r.bucket.Add(lie)
+		r.hot()
 	}
 	r.spoils = r.spoils || w.damages(c) // what was spoiled stays until a state object stands behind it
 	r.archived(what, "t", 300*time.Millisecond)
@@ -137,6 +141,9 @@ func (r *faultRig) round(c badCall, w badWay) {
 	}
 	r.hot()
 	h.Remove()
+	if lies != nil {
+		lies.Remove()
+	}
 	var taken []string
 	if w.damages(c) && c.who == "export" {
 		// What only one key may hold stays in the way until somebody takes it away;

@@ -2,14 +2,20 @@ package ship
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/node/archive"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
+	"github.com/tidemark-mq/tidemark/wal"
 )
 
 // A store may say that it took an object and have nothing: a gateway that
@@ -19,7 +25,9 @@ import (
 //
 //   - When somebody waits for ack=archived, the newest object is read back and
 //     compared, and everything that was put since the last such look is found in
-//     a list. Only then is the answer given.
+//     a list and read, once. Only then is the answer given. From then on each
+//     object is read back as it is put, for as long as others may wait soon: an
+//     answer finds nothing left to read.
 //   - Else the newest object is read back now and then. That costs next to
 //     nothing, and finds a store that loses what it acknowledges before the
 //     local log lets go of it.
@@ -29,6 +37,9 @@ import (
 const (
 	auditInterval = 30 * time.Second // between looks while nobody waits; 2,880 GETs a day
 	auditBytes    = 64 << 20         // shipped between looks at most: it bounds what the local log holds for them
+	waitersStay   = 10 * time.Minute // since somebody waited: each object is read back as it is put
+	readAtOnce    = 8                // objects that are read back in parallel
+	readMemory    = 64 << 20         // and their bytes, as they are stored
 )
 
 // shipped is how the newest object is recognised.
@@ -47,6 +58,7 @@ type audits struct {
 	hole  uint64    // first LSN that neither the archive nor the local log has, 0 = none
 	bytes int64     // put since the last look
 	at    time.Time // of the last look
+	asked time.Time // when somebody was last seen to wait; zero: never
 
 	// Where objects begin that a list from sure on has to show, ascending: the
 	// one that holds sure, which need not be its first frame, and those behind.
@@ -106,11 +118,16 @@ func (s *Shipper) audit(ctx context.Context, end uint64, force bool) error {
 	return nil
 }
 
-// wanted says whether somebody waits for more than is known to be there.
+// wanted says whether somebody waits for more than is known to be there, or did
+// so of late.
 func (s *Shipper) wanted() bool {
+	now := s.opts.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.want >= s.audits.sure
+	if s.mu.want >= s.audits.sure {
+		s.audits.asked = now
+	}
+	return !s.audits.asked.IsZero() && now.Sub(s.audits.asked) < waitersStay
 }
 
 // readBack compares the newest object with what was put, and says whether it
@@ -143,22 +160,88 @@ func (s *Shipper) findHole(ctx context.Context, end uint64, missing bool) error 
 	// one that is sure. A state object's position may be in the middle of it.
 	from := a.from()
 	after := manifest.WALKey(s.opts.Node, s.opts.Incarnation, from-1, from-1)
-	if err := s.walk(ctx, after, func(k manifest.Key) {
-		if k.First <= at {
-			at = max(at, k.End)
+	var objects []walked
+	if err := s.walk(ctx, after, func(k manifest.Key, size int64) {
+		if k.End > at && k.First < end {
+			objects = append(objects, walked{k, size, nil})
 		}
 	}); err != nil {
 		return err
 	}
+	if err := s.readAll(ctx, objects); err != nil {
+		return err
+	}
+	var damaged []manifest.Key
+	for _, o := range objects {
+		if o.damage != nil {
+			// It stays where it is, and counts for as little as with a restore.
+			s.opts.Logger.Warn("the archive spoiled an object of the shipped log; its frames are shipped again", "key", o.String(), "error", o.damage)
+			damaged = append(damaged, o.Key)
+		} else if o.First <= at {
+			at = max(at, o.End)
+		}
+	}
 	if at = min(at, end); at < end || missing {
-		return s.lost(at, "everything from frame %d on was put, and is not there without a hole", at)
+		return s.lost(at, damaged, "everything from frame %d on was put, and is not there without a hole", at)
 	}
 	a.sure = end
 	return nil
 }
 
-// walk calls fn for every shipped object whose key is behind after, in order.
-func (s *Shipper) walk(ctx context.Context, after string, fn func(manifest.Key)) error {
+// walked is an object that a list showed.
+type walked struct {
+	manifest.Key
+	size   int64
+	damage error
+}
+
+// readAll reads objects and notes which of them a restore could not use. The
+// newest one was compared when it was read back. An error says that nobody can
+// tell now.
+func (s *Shipper) readAll(ctx context.Context, objects []walked) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readAtOnce)
+	memory := semaphore.NewWeighted(readMemory)
+	for i := range objects {
+		o := &objects[i]
+		if o.String() == s.audits.last.key {
+			continue
+		}
+		weight := min(max(o.size, readMemory/readAtOnce), readMemory)
+		if err := memory.Acquire(ctx, weight); err != nil {
+			return cmp.Or(g.Wait(), err) // a read failed, or nobody waits any more
+		}
+		g.Go(func() error {
+			defer memory.Release(weight)
+			err := s.readObject(ctx, o)
+			if errcode.Is(err, errcode.Corrupt) || errcode.Is(err, errcode.NotFound) || errcode.Is(err, errcode.TooLarge) {
+				o.damage, err = err, nil
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// readObject reads an object and checks every sum in it.
+func (s *Shipper) readObject(ctx context.Context, o *walked) error {
+	data, _, err := objstore.ReadAll(ctx, s.opts.Store, o.String(), maxObject)
+	if err != nil {
+		return err
+	}
+	w, err := archive.DecodeWAL(data)
+	if err != nil {
+		return err
+	}
+	if w.Incarnation != s.opts.Incarnation || w.First != o.First || w.Next != o.End {
+		return errcode.New(errcode.Corrupt, "it says frames %d to %d of incarnation %016x", w.First, w.Next-1, w.Incarnation)
+	}
+	return errcode.Wrap(errcode.Corrupt, w.Each(func(wal.Frame) error { return nil }), "check the frames")
+}
+
+// walk calls fn for every shipped object whose key is behind after, in order,
+// with its size.
+func (s *Shipper) walk(ctx context.Context, after string, fn func(manifest.Key, int64)) error {
 	prefix := manifest.WALPrefix(s.opts.Node, s.opts.Incarnation)
 	for {
 		page, err := s.opts.Store.List(ctx, prefix, after, 0)
@@ -168,7 +251,7 @@ func (s *Shipper) walk(ctx context.Context, after string, fn func(manifest.Key))
 		for _, o := range page.Objects {
 			after = o.Key
 			if k, err := manifest.ParseKey(o.Key); err == nil && k.Kind == manifest.KindWAL {
-				fn(k)
+				fn(k, o.Size)
 			}
 		}
 		if !page.More || len(page.Objects) == 0 {
@@ -179,14 +262,18 @@ func (s *Shipper) walk(ctx context.Context, after string, fn func(manifest.Key))
 
 // lost goes back to the first LSN that the archive lacks, so that it is shipped
 // again. Where a list was old and the object is there after all, the put finds
-// it and compares.
-func (s *Shipper) lost(from uint64, format string, args ...any) error {
+// it and compares. damaged are objects that stand in the place of what is lost.
+func (s *Shipper) lost(from uint64, damaged []manifest.Key, format string, args ...any) error {
 	s.metrics.lost.Inc()
 	err := errcode.New(errcode.Transient, "the archive lost a part of the shipped log: "+format, args...)
-	if _, gone := s.opts.Log.ReadGroups(from, 1); errcode.Is(gone, errcode.Gone) {
+	run, gone := s.opts.Log.ReadGroups(from, s.opts.ObjectBytes)
+	taken := slices.ContainsFunc(damaged, func(k manifest.Key) bool { return k.First == run.First && k.End == run.Next })
+	if errcode.Is(gone, errcode.Gone) || gone == nil && taken {
 		// Lost longer ago than the last look, and the local log has let go of
-		// it: the records are in segment files. Shipping goes on; archived
-		// answers wait for a state object behind the hole.
+		// it: the records are in segment files. Or what would be shipped has the
+		// key of a damaged object, because a file of the log ends with it.
+		// Shipping goes on; archived answers wait for a state object behind the
+		// hole.
 		s.audits.hole = from
 		s.note(&s.mu.auditErr, "keeping the shipped log whole", err)
 		return nil

@@ -83,6 +83,156 @@ func TestArchivedFindsAnEarlierHole(t *testing.T) {
 	}
 }
 
+// readable counts the frames from the first on that objects hold which a restore
+// can use: what is damaged is passed over, and counts where another covers it.
+func (b *bucket) readable(t testing.TB) (end uint64) {
+	t.Helper()
+	end = 1
+	for _, key := range b.keys(t, manifest.WALPrefix(testNode, testIncarnation)) {
+		k, err := manifest.ParseKey(key)
+		if err != nil || k.Kind != manifest.KindWAL || k.First > end {
+			continue
+		}
+		if w, err := archive.DecodeWAL(b.get(t, key)); err == nil && w.Each(func(wal.Frame) error { return nil }) == nil {
+			end = max(end, w.Next)
+		}
+	}
+	return end - 1
+}
+
+// Objects that a store spoiled before anybody waited, under sums that it calls
+// right, are a log that a restore refuses: the next ack=archived is answered only
+// after their frames were shipped again, without a change to what is there (I16).
+func TestArchivedFindsEarlierDamage(t *testing.T) {
+	for name, spoil := range map[string]fault.Rule{
+		"one flipped":  {Ops: []string{fault.Put}, Key: walKeys, Skip: 3, Times: 1, Do: fault.Flip},
+		"several torn": {Ops: []string{fault.Put}, Key: walKeys, Skip: 2, Times: 4, Do: fault.Tear},
+		"a read fails": {Ops: []string{fault.Get}, Key: walKeys, Skip: 1, Times: 2, Do: fault.Fail},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBucket()
+				r := start(t, b, vfs.NewMem(), 0, nil)
+				defer r.stop()
+				wait(5 * time.Second)
+				rule := b.fault.Add(spoil)
+				for i := range 12 {
+					r.append(fmt.Sprint(i))
+					wait(1100 * time.Millisecond)
+				}
+				before := b.content(t)
+				lsn := r.append("the one that is waited for")
+				if err := r.archived(lsn, 1, time.Minute); err != nil {
+					t.Fatal(err)
+				}
+				if n := b.readable(t); n < lsn || rule.Hits() == 0 {
+					t.Fatalf("answered with %d of %d frames readable, after %d faults", n, lsn, rule.Hits())
+				}
+				after := b.content(t)
+				for k, v := range before {
+					if after[k] != v {
+						t.Fatalf("%s changed", k)
+					}
+				}
+			})
+		})
+	}
+}
+
+// What would be shipped in place of a damaged object may have its very key, since
+// an object ends with a file of the log: nothing is overwritten, shipping goes on,
+// and archived answers come once a state object stands behind it.
+func TestDamageUnderTheSameKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		var st *replayFrom
+		r := start(t, b, vfs.NewMem(), 0, func(o *Options) {
+			st = &replayFrom{log: o.Log.(*wal.Log), from: 1}
+			o.States, o.ObjectBytes = st, 1 // one group is one object
+		})
+		defer r.stop()
+		wait(5 * time.Second)
+		rule := b.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: walKeys, Times: 1, Do: fault.Flip})
+		damaged := r.append("damaged")
+		for range 4 {
+			wait(1100 * time.Millisecond)
+			r.append("x")
+		}
+		wait(1100 * time.Millisecond)
+		lsn := r.append("waited for")
+		if err := r.archived(lsn, 1, time.Minute); !errcode.Is(err, errcode.NotConfirmed) || rule.Hits() != 1 {
+			t.Fatalf("answer over a damaged object: %v", err)
+		}
+		if s := r.ship.Status(); s.LastError == "" || s.Shipped < lsn {
+			t.Fatalf("%+v, want an error and frame %d shipped", s, lsn)
+		}
+		st.from = damaged + 1
+		r.append("y")
+		if err := r.archived(lsn, 1, time.Minute); err != nil {
+			t.Fatalf("answer behind the state object: %v", err)
+		}
+	})
+}
+
+// The first ack=archived after a while reads what was put since, each object
+// once; those that follow find nothing left to read and need no list, and ten
+// minutes after the last one shipping costs what it did.
+func TestArchivedReadsEachObjectOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		r := start(t, b, vfs.NewMem(), 0, nil)
+		defer r.stop()
+		wait(5 * time.Second)
+		objects := func() (n int) { return len(b.keys(t, manifest.WALPrefix(testNode, testIncarnation))) - 1 }
+		reads := func() (n int) {
+			for line := range strings.Lines(b.count.Transcript()) {
+				if strings.HasPrefix(line, "get wal/") && strings.Contains(line, ".wal.zst") {
+					n++
+				}
+			}
+			return n
+		}
+		run := func(d time.Duration, every time.Duration) (put, read, lists int) {
+			b.count.Reset()
+			had, asked := objects(), time.Now()
+			for begin := time.Now(); time.Since(begin) < d; {
+				lsn := r.append("x")
+				if every > 0 && time.Since(asked) >= every {
+					asked = time.Now()
+					if err := r.archived(lsn, 1, time.Minute); err != nil {
+						t.Fatal(err)
+					}
+				}
+				wait(time.Second)
+			}
+			return objects() - had, reads(), b.count.Count("list")
+		}
+		put, read, lists := run(5*time.Minute, 0)
+		if put < 250 || read > 11 || lists != 0 {
+			t.Fatalf("nobody waits: %d objects, %d reads, %d lists", put, read, lists)
+		}
+		b.count.Reset()
+		b.fault.Add(fault.Rule{Ops: []string{fault.Get}, Delay: 20 * time.Millisecond}) // as a store is, and several reads at once make up for it
+		begin := time.Now()
+		if err := r.archived(r.append("first"), 1, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if n := reads(); n < put-1 || n > put+10 || b.count.Count("list") > 1 || time.Since(begin) > 2*time.Second {
+			t.Fatalf("the first answer took %d reads for %d objects and %d lists, %s", n, put, b.count.Count("list"), time.Since(begin))
+		}
+		t.Logf("the first answer: %d reads of 20 ms, %s", reads(), time.Since(begin))
+		put, read, lists = run(5*time.Minute, time.Minute)
+		if put < 250 || read > put+2 || lists != 0 {
+			t.Fatalf("somebody waits each minute: %d objects, %d reads, %d lists", put, read, lists)
+		}
+		run(waitersStay, 0)
+		put, read, lists = run(5*time.Minute, 0)
+		if put < 250 || read > 11 || lists != 0 {
+			t.Fatalf("nobody waits any more: %d objects, %d reads, %d lists", put, read, lists)
+		}
+	})
+}
+
 // A store that takes everything and keeps nothing is found out within the time
 // of a look, is told in the status while it lasts, and costs no record that the
 // log held (I12: the log is held back no further than the last look).

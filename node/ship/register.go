@@ -157,7 +157,7 @@ func (s *Shipper) findEnd(ctx context.Context) error {
 	}
 	least := s.opts.Log.FirstLSN()
 	end, behind, newest := s.next, max(s.next, least), manifest.Key{}
-	err := s.walk(ctx, after, func(k manifest.Key) {
+	err := s.walk(ctx, after, func(k manifest.Key, _ int64) {
 		if k.End > max(s.next, newest.End) {
 			newest = k
 		}
