@@ -18,29 +18,43 @@ const maxYields = 8
 // returns when its write has, even if ctx ends meanwhile. Errors:
 // errcode.NotConfirmed (the frame may be there after a restart or not),
 // errcode.InvalidArgument for an LSN that was never reserved.
-func (l *Log) WaitWritten(ctx context.Context, lsn uint64) error {
-	for l.written.Load() < lsn {
+func (l *Log) WaitWritten(ctx context.Context, lsn uint64) error { return l.wait(ctx, lsn, false) }
+
+// WaitDurable returns nil when lsn is fsynced, so that it survives loss of
+// power. A caller that finds nobody syncing writes and syncs itself; it then
+// returns when that has ended, even if ctx ends meanwhile. Errors as
+// WaitWritten's.
+func (l *Log) WaitDurable(ctx context.Context, lsn uint64) error { return l.wait(ctx, lsn, true) }
+
+// wait waits for the write that covers lsn, or with synced for the sync.
+func (l *Log) wait(ctx context.Context, lsn uint64, synced bool) error {
+	mark := &l.written
+	if synced {
+		mark = &l.durable
+	}
+	for mark.Load() < lsn {
 		if ctx.Err() != nil {
 			return interrupted(ctx, lsn)
 		}
 		l.mu.Lock()
-		written := l.written.Load()
-		if written >= lsn {
+		if mark.Load() >= lsn {
 			l.mu.Unlock()
 			return nil
 		}
-		if err := l.mu.waitError(lsn, written); err != nil {
+		if err := l.mu.waitError(lsn, l.written.Load()); err != nil {
 			l.mu.Unlock()
 			return err
 		}
-		if !l.mu.writing {
-			l.mu.beginWrite()
-			l.mu.Unlock()
+		c := l.mu.follow(lsn, synced)
+		l.mu.Unlock()
+		switch {
+		case c == nil && synced:
+			l.leadSync()
+			continue
+		case c == nil:
 			l.leadWrite()
 			continue
 		}
-		c := l.mu.writeChan(lsn)
-		l.mu.Unlock()
 		select {
 		case <-c:
 		case <-ctx.Done():
@@ -50,37 +64,19 @@ func (l *Log) WaitWritten(ctx context.Context, lsn uint64) error {
 	return nil
 }
 
-// WaitDurable returns nil when lsn is fsynced, so that it survives loss of
-// power. A caller that finds nobody syncing writes and syncs itself; it then
-// returns when that has ended, even if ctx ends meanwhile. Errors as
-// WaitWritten's.
-func (l *Log) WaitDurable(ctx context.Context, lsn uint64) error {
-	for l.durable.Load() < lsn {
-		if ctx.Err() != nil {
-			return interrupted(ctx, lsn)
-		}
-		l.mu.Lock()
-		if l.durable.Load() >= lsn {
-			l.mu.Unlock()
-			return nil
-		}
-		if err := l.mu.waitError(lsn, l.written.Load()); err != nil {
-			l.mu.Unlock()
-			return err
-		}
-		if !l.mu.syncing {
-			l.mu.beginSync()
-			l.mu.Unlock()
-			l.leadSync()
-			continue
-		}
-		c := l.mu.syncChan(lsn)
-		l.mu.Unlock()
-		select {
-		case <-c:
-		case <-ctx.Done():
-			return interrupted(ctx, lsn)
-		}
+// follow returns the channel that is closed after the write that covers lsn, or
+// with synced after the sync. Nil: nobody was at it, and the caller has the role
+// now.
+func (s *staging) follow(lsn uint64, synced bool) chan struct{} {
+	switch {
+	case synced && s.syncing:
+		return s.syncChan(lsn)
+	case synced:
+		s.beginSync()
+	case s.writing:
+		return s.writeChan(lsn)
+	default:
+		s.beginWrite()
 	}
 	return nil
 }
