@@ -44,16 +44,16 @@ const (
 // cache costs nothing. first/get is the time from opening a segment that nothing is
 // known of to its first verified batch, against one plain request of 64 KiB.
 // Buffers are warm on all sides: those of the plain requests stay from round to round, and
-// each cache reads another segment first. What the second read had to download
+// each cache reads two other segments first. What the second read had to download
 // because the first could not keep it is reported too.
 func BenchmarkColdRead(b *testing.B) {
 	st := s3Store(b)
-	sizes := []int64{48 << 20} // the one that warms
+	sizes := []int64{64 << 20, 64 << 20} // what warms: as much as is in memory at once
 	for _, mib := range []int64{64, 16, 48, 32, 64, 32} {
 		sizes = append(sizes, mib<<20)
 	}
 	segs, ratio := makeSegments(b, st, b.TempDir(), sizes)
-	warm, segs := segs[:1], segs[1:]
+	warm, segs := segs[:2], segs[2:]
 	bufs := make([][]byte, getsAtOnce)
 	for i := range bufs {
 		bufs[i] = make([]byte, getBytes)

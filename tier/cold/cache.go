@@ -2,8 +2,8 @@ package cold
 
 import (
 	"context"
+	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,13 +64,11 @@ func setDefault[T comparable](v *T, d T) {
 }
 
 const (
-	// writeQueue is how many downloads may wait for the disk, and writeBytes how
-	// many bytes may wait or be on their way to it. Above that chunks are served and
-	// not kept.
-	writeQueue = 16
+	// maxWrites is how many downloads may be on their way to disk, and writeBytes
+	// how many bytes of them that have arrived. Above that chunks are served and not
+	// kept.
+	maxWrites  = 32
 	writeBytes = 80 << 20
-	// writers is how many are written at once.
-	writers = 4
 )
 
 // Cache reads archived segments. All methods are safe for concurrent use.
@@ -87,25 +85,17 @@ type Cache struct {
 	ctx     context.Context // of downloads; ended by Close
 	cancel  context.CancelFunc
 	slots   chan struct{} // capacity Concurrency: a token for each request in flight
-	writes  chan write    // capacity writeQueue
-	stopped sync.WaitGroup
-	failing atomic.Bool  // the last chunk could not be written
-	ahead   atomic.Int64 // bytes of read-ahead
-	unsaved atomic.Int64 // bytes of downloads that wait for the disk or are written
+	writes  chan struct{} // capacity maxWrites: a token for each download on its way to disk
+	failing atomic.Bool   // the last chunk could not be written
+	ahead   atomic.Int64  // bytes of read-ahead
+	unsaved atomic.Int64  // bytes that have arrived and are on their way to disk
 
 	mu struct {
 		sync.Mutex
 		closed  bool
 		flights map[chunkID]*flight
-		running sync.WaitGroup // downloads; Add only while not closed
+		running sync.WaitGroup // downloads and writes; Add only while not closed, or by one that runs
 	}
-}
-
-// write is the chunks of one download on their way to disk, with a hold on each.
-type write struct {
-	first   chunkID
-	flights []*flight
-	size    int64 // bytes of data
 }
 
 // New opens the cache with what its directory holds.
@@ -119,64 +109,58 @@ func New(cfg Config) (*Cache, error) {
 	}
 	c := &Cache{
 		cfg: cfg, store: cfg.Store, disk: d, indexes: newIndexes(cfg.IndexBytes),
-		slots: make(chan struct{}, cfg.Concurrency), writes: make(chan write, writeQueue),
+		slots: make(chan struct{}, cfg.Concurrency), writes: make(chan struct{}, maxWrites),
 	}
 	c.mu.flights = make(map[chunkID]*flight)
 	c.ctx, c.cancel = context.WithCancel(objstore.WithCause(context.Background(), objstore.CauseRead))
 	c.governor = newGovernor(cfg.Latency)
 	c.metrics = newMetrics(c, cfg.Registry)
 	c.governor.metrics = c.metrics
-	for range writers {
-		c.stopped.Go(c.writer)
-	}
 	return c, nil
 }
 
-// Close ends downloads, writes what has arrived and waits. Readers that are
+// Close ends downloads, writes what has arrived whole and waits. Readers that are
 // still in use get Closed.
 func (c *Cache) Close() error {
 	c.mu.Lock()
-	if c.mu.closed {
-		c.mu.Unlock()
-		c.stopped.Wait()
-		return nil
-	}
+	closed := c.mu.closed
 	c.mu.closed = true
 	c.mu.Unlock()
 	c.cancel()
 	c.mu.running.Wait()
-	close(c.writes)
-	c.stopped.Wait()
-	c.metrics.close()
+	if !closed {
+		c.metrics.close()
+	}
 	return nil
 }
 
-// writer brings downloads to disk, one after the other.
-func (c *Cache) writer() {
-	for w := range c.writes {
-		if slices.ContainsFunc(w.flights, func(f *flight) bool { return f.bad.Load() }) {
-			c.wrote(w) // not what it should be: somebody fetches it again
-			continue
-		}
-		err := c.disk.put(w.first, w.flights)
-		if err != nil {
-			c.metrics.unkept.Add(float64(len(w.flights)))
-		}
-		if failed := c.failing.Swap(err != nil); err != nil && !failed { // once for a disk that stays full
-			c.cfg.Logger.Warn("archived chunks are not kept on disk", "err", err)
-		}
-		c.wrote(w)
+// write brings a download to disk while it lands. From when its file is listed
+// that answers for its chunks; until then the flights do, so that nobody downloads
+// them in between.
+func (c *Cache) write(s source, first uint32, flights []*flight) {
+	size := int64(0)
+	for i := range flights {
+		size += int64(s.length(first + uint32(i)))
 	}
-}
-
-// wrote forgets a download that is done. From here on the file answers for its
-// chunks; until now the flights did, so that nobody downloads them in between.
-func (c *Cache) wrote(w write) {
-	for i, f := range w.flights {
-		c.land(w.first.plus(i), f)
+	err := c.disk.put(idOf(s.key, first), size, flights)
+	broken := errors.Is(err, errBroken)
+	for i, f := range flights {
+		if <-f.done; f.err != nil || f.unsaved {
+			continue // the download lets it go
+		}
+		if err != nil && !f.bad.Load() {
+			c.metrics.unkept.Inc()
+		}
+		c.unsaved.Add(-int64(len(f.data)))
+		c.land(idOf(s.key, first+uint32(i)), f)
 		f.release()
 	}
-	c.unsaved.Add(-w.size)
+	if broken {
+		return
+	}
+	if failed := c.failing.Swap(err != nil); err != nil && !failed { // once for a disk that stays full
+		c.cfg.Logger.Warn("archived chunks are not kept on disk", "err", err)
+	}
 }
 
 // Usage returns the number of chunks on disk and the bytes of their files.

@@ -191,13 +191,14 @@ func readFull(f vfs.File, p []byte, pos int64) error {
 	return err
 }
 
-// put writes adjacent chunks, which begin with first, to a file and lists it. It
-// may run for several files at once.
-func (d *disk) put(first chunkID, chunks []*flight) error {
-	s := &slot{first: first, size: chunkTrailer, checked: true}
-	for _, f := range chunks {
-		s.size += int64(len(f.data))
-	}
+// errBroken says that a download ended before its file was whole, or brought what
+// does not verify: nothing that the disk is to blame for.
+var errBroken = errcode.New(errcode.Canceled, "the download did not become a whole file")
+
+// put writes adjacent chunks of size bytes, which begin with first, to a file as
+// they land, and lists it. It may run for several files at once.
+func (d *disk) put(first chunkID, size int64, chunks []*flight) error {
+	s := &slot{first: first, size: size + chunkTrailer, checked: true}
 	if ok, err := d.admit(s); !ok {
 		return err
 	}
@@ -210,6 +211,9 @@ func (d *disk) put(first chunkID, chunks []*flight) error {
 	delete(d.mu.busy, first)
 	if err != nil {
 		d.unlink(s)
+		if errors.Is(err, errBroken) {
+			return err
+		}
 		return errcode.Wrap(errcode.Storage, err, "write chunk file %s", path)
 	}
 	d.list(s)
@@ -252,10 +256,19 @@ func (d *disk) write(path string, s *slot, chunks []*flight) error {
 	}
 	at := int64(0)
 	for _, c := range chunks {
+		if <-c.done; !c.fit() {
+			err = errBroken
+			break
+		}
 		if _, err = f.WriteAt(c.data, at); err != nil {
 			break
 		}
 		at += int64(len(c.data))
+	}
+	// What a reader has found to be bad meanwhile; one that finds it later takes the
+	// file away.
+	if err == nil && slices.ContainsFunc(chunks, func(c *flight) bool { return !c.fit() }) {
+		err = errBroken
 	}
 	if err == nil {
 		t := fileTrailer{first: s.first, size: at}

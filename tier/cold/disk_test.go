@@ -71,14 +71,14 @@ func TestPutsSideBySide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flights := []*flight{{data: make([]byte, ChunkSize)}, {data: []byte("end")}}
+	flights := []*flight{{done: landed, data: make([]byte, ChunkSize)}, {done: landed, data: []byte("end")}}
 	var mem blocks
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for n := range uint32(40) {
 				id := idOf("k", 2*(n/2))
-				if err := d.put(id, flights); err != nil {
+				if err := d.put(id, ChunkSize+3, flights); err != nil {
 					continue // no room beside what others write
 				}
 				if f := d.get(id.plus(1), &mem); f != nil {
@@ -99,7 +99,7 @@ func TestPutsSideBySide(t *testing.T) {
 	if err != nil || chunks != 2*len(names) || bytes != int64(len(names))*(chunkTrailer+ChunkSize+3) {
 		t.Errorf("%d files, %d chunks and %d bytes are listed: %v", len(names), chunks, bytes, err)
 	}
-	if err := d.put(idOf("large", 0), []*flight{{data: make([]byte, limit)}}); err == nil {
+	if err := d.put(idOf("large", 0), limit, []*flight{{done: landed, data: make([]byte, limit)}}); err == nil {
 		t.Error("a file above the bound was written")
 	}
 }

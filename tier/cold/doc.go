@@ -12,7 +12,10 @@
 // answer, which may pass; Corrupt for bytes that are wrong twice.
 //
 // A chunk is downloaded once however many readers want it. A reader that leaves
-// stops waiting and not the download.
+// stops waiting and not the download. From a store that tells how far an answer has
+// come, each chunk is handed out and written to disk as soon as it is there, and its
+// batches are verified then, while the processor's cache has them (see download.go).
+// What an answer that breaks off has brought by then is not asked for again.
 //
 // The first batch of a segment of which nothing is known takes one round trip: a
 // small part of the data, in which it probably lies, is fetched beside the index
@@ -24,7 +27,7 @@
 // Chunks stand in blocks that a pool lends, and every holder of a chunk is
 // counted: the download, the writer, scans and runs. A block goes back when the
 // last one has let go, so nobody reads memory that is used again; the block of a
-// request that failed never goes back. [Batches.Next] gives a batch that stays
+// request that failed never goes back, though chunks that it brought are read. [Batches.Next] gives a batch that stays
 // until the following call; [Batches.Run] gives several, uncopied, that stay
 // until [Run.Release]; the first run of a scan may be short, because it
 // ends with that part. Both are shared with other readers and only to be read.
@@ -43,8 +46,8 @@
 // a reader stays, and one that could not be removed counts. Indexes in memory are
 // bounded by Config.IndexBytes, read-ahead of all readers by Config.AheadBytes and of one by
 // 64 MiB (32 MiB beside others), requests in flight by Config.Concurrency and 8 MiB each, downloads on
-// their way to disk by 20 and 80 MiB: when the disk does not keep up they are served and not
-// kept. Runs are bounded by whoever holds them.
+// their way to disk by 32, and 80 MiB of them that have arrived: when the disk does not keep up they
+// are served and not kept. Runs are bounded by whoever holds them.
 //
 // # Yielding
 //
@@ -58,8 +61,8 @@
 // # Ownership and goroutines
 //
 // A [Cache] owns its directory: what is in it may be deleted at any time while
-// no Cache is open. It runs four goroutines that write chunks and one for each
-// download; Close waits for all.
+// no Cache is open. It runs two goroutines for each download, one of which writes it
+// to disk; Close waits for all.
 //
 // # Chunk file
 //

@@ -9,22 +9,27 @@ import (
 )
 
 // flight is a chunk that is on its way or has arrived, for any number of
-// readers. data, block and err are set before done is closed and never after.
+// readers. All but bad and refs is set before done is closed and never after.
 //
 // data stand in a block, which is held until the last holder of the flight has
-// left: the map of flights, the download until it has handed the chunk on, the
-// writer, and every scan and run that uses it. To take a hold one must have one,
+// left: the map of flights, the writer (or the download, when the chunk does not go
+// to disk), and every scan and run that uses it. To take a hold one must have one,
 // or the lock of the map that has.
 type flight struct {
-	done  chan struct{}
-	data  []byte
-	block *block // nil: data are nobody else's
-	at    int    // of data in the block
-	err   error
-	kept  bool        // data are from the disk, where they may have gone bad
-	bad   atomic.Bool // its bytes do not verify: not for the disk
-	refs  atomic.Int32
+	done    chan struct{}
+	data    []byte
+	block   *block // nil: data are nobody else's
+	at      int    // of data in the block
+	err     error
+	good    span        // batches that were verified in block
+	kept    bool        // data are from the disk, where they may have gone bad
+	unsaved bool        // does not go to disk
+	bad     atomic.Bool // its bytes do not verify: not for the disk
+	refs    atomic.Int32
 }
+
+// fit says that what has landed may go to disk.
+func (f *flight) fit() bool { return f.err == nil && !f.unsaved && !f.bad.Load() }
 
 // newFlight returns a flight with a number of holders.
 func newFlight(holders int32) *flight {
@@ -131,7 +136,7 @@ func (c *Cache) request(s source, from, to uint32) ([]hold, error) {
 			out[n-from] = hold{pin: s}
 			continue
 		}
-		f := newFlight(3) // the map, the download, the caller
+		f := newFlight(3) // the map, the writer or the download, the caller
 		c.mu.flights[id], out[n-from] = f, hold{f: f}
 		run = append(run, f)
 		if len(run) == maxGet {
@@ -142,54 +147,29 @@ func (c *Cache) request(s source, from, to uint32) ([]hold, error) {
 	return out, nil
 }
 
-// download fetches adjacent chunks with one request and hands each to whoever
-// waits, and to the disk.
-func (c *Cache) download(s source, first uint32, flights []*flight) {
-	size := 0
-	for i := range flights {
-		size += s.length(first + uint32(i))
+// keep begins to write a download to disk, chunk by chunk as they land, and says
+// whether it does: not when as many are being written as may be.
+func (c *Cache) keep(s source, first uint32, flights []*flight) bool {
+	select {
+	case c.writes <- struct{}{}:
+	default:
+		return false
 	}
-	pos := int64(first) * ChunkSize
-	mem, err := c.fetch(s.seg, s.key, pos, size)
-	if err != nil {
-		err = judge(s.seg, pos, err)
-	} else {
-		mem.hold(len(flights) - 1)
-	}
-	at := 0
-	for i, f := range flights {
-		n := first + uint32(i)
-		id := idOf(s.key, n)
-		if err != nil {
-			f.err = err
-			c.land(id, f)
-			close(f.done)
-			f.release()
-			continue
-		}
-		f.block, f.at, f.data = mem, at, mem.buf[at:at+s.length(n):at+s.length(n)]
-		at += s.length(n)
-		c.metrics.misses.Inc()
-		close(f.done)
-	}
-	if err != nil {
-		return
-	}
-	c.keep(write{idOf(s.key, first), flights, int64(size)})
+	c.mu.running.Go(func() { // the download is one of those that run
+		c.write(s, first, flights)
+		<-c.writes
+	})
+	return true
 }
 
-// keep hands a download, with its holds, to the writers, unless the disk does not
+// save takes the room for n bytes on their way to disk; false: the disk does not
 // keep up.
-func (c *Cache) keep(w write) {
-	if c.unsaved.Add(w.size) <= writeBytes {
-		select {
-		case c.writes <- w:
-			return
-		default:
-		}
+func (c *Cache) save(n int64) bool {
+	if c.unsaved.Add(n) <= writeBytes {
+		return true
 	}
-	c.metrics.unkept.Add(float64(len(w.flights)))
-	c.wrote(w)
+	c.unsaved.Add(-n)
+	return false
 }
 
 // land forgets a flight.
@@ -240,22 +220,6 @@ func (c *Cache) direct(s source, pos int64, size int) (*flight, error) {
 		}
 	})
 	return f, nil
-}
-
-// fetch reads exactly size bytes, at most maxGet chunks, of an object at pos
-// into a block that the caller releases.
-func (c *Cache) fetch(seg *manifest.Segment, key string, pos int64, size int) (*block, error) {
-	var mem *block
-	// Memory that a failed request was given does not go back to the pool: if
-	// the store should still write to it, nobody else reads it.
-	err := c.fetchInto(seg, key, pos, func() []byte {
-		mem = c.blocks.get(size)
-		return mem.buf
-	})
-	if err != nil {
-		return nil, err
-	}
-	return mem, nil
 }
 
 // fetchInto fills a buffer that memory returns with the bytes of an object at

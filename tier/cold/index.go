@@ -100,6 +100,16 @@ func (c *Cache) findIndex(seg *manifest.Segment, key string) (f *indexFlight, be
 	return f, true, segment.Index{}, nil
 }
 
+// peek returns an index that is in memory, else one without batches.
+func (x *indexes) peek(key string) (known segment.Index) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e, ok := x.mu.known[key]; ok {
+		known = e.Value.(*indexed).index
+	}
+	return known
+}
+
 // land remembers an index that was fetched and lets go of older ones.
 func (x *indexes) land(key string, f *indexFlight, size int64) {
 	x.mu.Lock()

@@ -215,15 +215,21 @@ func TestLateStoreWrites(t *testing.T) {
 }
 
 // Readers that come, leave while they wait, hold runs for long and close early,
-// over a store that cuts and flips, a cache that is too small, and a thief of
+// over a store that cuts, flips and breaks off, a cache that is too small, and a thief of
 // whatever is given back: no reader ever sees a byte that is not the object's.
 func TestReuseUnderLoad(t *testing.T) {
-	st := newStore()
-	seg, data := archived(t, st, 0, repeat(100, 90_000)...)
+	st := &pieces{store: newStore()}
+	seg, data := archived(t, st.store, 0, repeat(100, 90_000)...)
 	var mu sync.Mutex
 	rnd := rand.New(rand.NewPCG(1, 2))
 	chance := func(n int) bool { mu.Lock(); defer mu.Unlock(); return rnd.IntN(n) == 0 }
-	st.hook = func(_ context.Context, _ int, p []byte, got int, err error) (int, error) {
+	st.hook = func(int64, int, []byte) error {
+		if chance(40) {
+			return errcode.New(errcode.Transient, "injected")
+		}
+		return nil
+	}
+	st.store.hook = func(_ context.Context, _ int, p []byte, got int, err error) (int, error) {
 		switch {
 		case chance(20):
 			return got / 2, err

@@ -188,9 +188,20 @@ func (r *retrying) same(ctx context.Context, key string, body io.ReadSeeker, siz
 	return true, nil
 }
 
+// GetRange asks again for what has not arrived: bytes that were announced stay as
+// they are.
 func (r *retrying) GetRange(ctx context.Context, key string, p []byte, off int64) (n int, err error) {
+	done, told := 0, Arrival(ctx)
 	err = r.do(ctx, func(int) error {
-		n, err = r.store.GetRange(ctx, key, p, off)
+		begin, sub := done, ctx
+		if told != nil {
+			sub = WithArrival(ctx, func(n int) {
+				done = begin + n
+				told(done)
+			})
+		}
+		n, err = r.store.GetRange(sub, key, p[begin:], off+int64(begin))
+		n += begin
 		return err
 	})
 	return n, err

@@ -243,6 +243,9 @@ func (s *Store) GetRange(ctx context.Context, key string, p []byte, off int64) (
 	if rule.Do == Pretend {
 		return 0, notThere(GetRange, key)
 	}
+	if rule.Do != 0 {
+		ctx = objstore.WithArrival(ctx, nil) // not the bytes that the caller gets
+	}
 	n, err := s.inner.GetRange(ctx, key, p, off)
 	switch {
 	case rule.Do == LoseAnswer:

@@ -101,7 +101,7 @@ func (s *Store) getRange(ctx context.Context, key string, p []byte, off int64) (
 	if first >= end {
 		return 0, info, nil
 	}
-	n, err := io.ReadFull(out.Body, p[:end-first])
+	n, err := readPieces(out.Body, p[:end-first], objstore.Arrival(ctx))
 	switch {
 	case err == nil:
 		return n, info, nil
@@ -110,6 +110,28 @@ func (s *Store) getRange(ctx context.Context, key string, p []byte, off int64) (
 	default:
 		return n, info, errcode.New(errcode.Transient, "get range of %s: the answer broke after %d of %d bytes: %s", key, n, end-first, err.Error())
 	}
+}
+
+// pieceBytes is how far apart two announcements are: much less than a core's cache.
+const pieceBytes = 256 << 10
+
+// readPieces fills p and announces each piece of it. Errors as io.ReadFull's.
+func readPieces(body io.Reader, p []byte, arrived func(n int)) (n int, err error) {
+	if arrived == nil {
+		return io.ReadFull(body, p)
+	}
+	for n < len(p) && err == nil {
+		var k int
+		k, err = io.ReadFull(body, p[n:min(len(p), n+pieceBytes)])
+		n += k
+		if k > 0 {
+			arrived(n)
+		}
+	}
+	if errors.Is(err, io.EOF) && n > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
 }
 
 // answered returns which bytes [first, end) of how many an answer holds, and an
