@@ -31,7 +31,9 @@ type chains struct {
 	incarnation raftmeta.Incarnation
 	assignment  func(broker.PartitionID) (raftmeta.Assignment, bool)
 	hint        func(broker.PartitionID) uint64
-	pages       *manifest.Pages // of all chains; nil: each has a few of its own
+	whose       func() error                // why nothing may be put into the archive now, or nil
+	wait        func(context.Context) error // waits until that is known
+	pages       *manifest.Pages             // of all chains; nil: each has a few of its own
 
 	// most bounds the memory of loaded chains, in bytes. Above it those that were
 	// not used for the longest time are unloaded: each takes a few GETs to come
@@ -173,8 +175,12 @@ func (c *chains) refresh(ctx context.Context, id broker.PartitionID) error {
 	return nil
 }
 
-// Chain implements upload.Chains: the chain, fenced by this node's generation.
+// Chain implements upload.Chains: the chain, fenced by this node's generation. It
+// waits until the archive has said whose it is.
 func (c *chains) Chain(ctx context.Context, id broker.PartitionID) (upload.Chain, error) {
+	if err := c.wait(ctx); err != nil {
+		return nil, err
+	}
 	chain, owner, err := c.owned(ctx, id)
 	if err != nil {
 		return nil, err
@@ -188,6 +194,11 @@ func (c *chains) owned(ctx context.Context, id broker.PartitionID) (*manifest.Ch
 	a, ok := c.assignment(id)
 	if !ok || a.Owner != c.node || a.OwnerIncarnation != c.incarnation {
 		return nil, manifest.Owner{}, errcode.New(errcode.Fenced, "partition %s is not assigned to this node", id)
+	}
+	// What is put into another cluster's archive is lost to this one, and a local
+	// copy that is confirmed there would go.
+	if err := c.whose(); err != nil {
+		return nil, manifest.Owner{}, err
 	}
 	s, err := c.lock(ctx, id)
 	if err != nil {

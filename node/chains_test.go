@@ -23,6 +23,7 @@ import (
 // testChains is a node's chains over a bucket, in at most so many bytes.
 func testChains(store objstore.Store, most int64) *chains {
 	return &chains{
+		whose: func() error { return nil }, wait: func(context.Context) error { return nil },
 		store: store, cluster: 1, node: "n1", incarnation: 7, pages: manifest.NewPages(chainPages), most: most,
 		assignment: func(broker.PartitionID) (raftmeta.Assignment, bool) {
 			return raftmeta.Assignment{Owner: "n1", OwnerIncarnation: 7, Generation: 1}, true

@@ -27,6 +27,10 @@ func (s *Shipper) Confirm(ctx context.Context, store objstore.Store) error {
 	return s.checkLaterClusterIn(ctx, store)
 }
 
+// Registered returns a channel that is closed once the archive has said that it is
+// this cluster's and the incarnation is registered there.
+func (s *Shipper) Registered() <-chan struct{} { return s.registered }
+
 // Confirmed returns the Raft index of the newest export that stood in the
 // archive before a fence check that found nothing: whoever takes over from
 // here on restores that metadata or newer.
