@@ -33,6 +33,7 @@ type Options struct {
 	SegmentBytes  int64
 	SealAge       time.Duration
 	SealMinBytes  int64
+	SealLogBytes  int64 // shipped log that an early seal must let go of; 0 = 256 MiB
 	FlushBytes    int64
 	MemoryBudget  int64
 	CacheBytes    int64 // of archived chunks on local disk

@@ -164,7 +164,7 @@ func (n *Node) openEngine(entries []state.Entry, marks state.Marks) error {
 		FS: n.opts.FS, Dir: n.path("topics"), State: n.db, Incarnation: uint64(n.id.Incarnation),
 		Groups: groupStates{n}, Compress: n.compress,
 		FlushBytes: n.opts.FlushBytes, SegmentBytes: n.opts.SegmentBytes,
-		SealAge: n.opts.SealAge, SealMinBytes: n.opts.SealMinBytes, MemoryBudget: n.opts.MemoryBudget,
+		SealAge: n.opts.SealAge, SealMinBytes: n.opts.SealMinBytes, SealLogBytes: n.opts.SealLogBytes, MemoryBudget: n.opts.MemoryBudget,
 		DiskOK:    n.disk.write,
 		OnVisible: func(id broker.PartitionID, hw int64) { n.queue.Advance(id, hw) },
 		OnTrimmed: func(id broker.PartitionID, start int64) { n.queue.Trim(id, start) },
@@ -172,6 +172,8 @@ func (n *Node) openEngine(entries []state.Entry, marks state.Marks) error {
 	}
 	if n.reader != nil {
 		o.Archive = n.reader
+		// The collector is opened after the engine, and before its workers start.
+		o.ShippedFrom = func(lsns []uint64) []int64 { return n.collector.ShippedFrom(lsns) }
 		o.Dropping = n.uploader.Skip
 		o.OnDamaged = func(id broker.PartitionID, base int64, _ error) {
 			n.scrubber.Suspect(id, base)

@@ -134,6 +134,31 @@ func (s *shipped) covered(now time.Time, window time.Duration, limit int) []obje
 	return out
 }
 
+// ShippedFrom returns, for each of some LSNs that ascend, how many bytes of this
+// incarnation's shipped log stand in the archive with frames at or behind it and
+// are older than the window: what goes as soon as no state object needs it. It
+// asks the archive nothing.
+func (c *Collector) ShippedFrom(lsns []uint64) []int64 {
+	now := c.opts.Now()
+	out := make([]int64, len(lsns))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.mu.shipped.wal {
+		o := &c.mu.shipped.wal[i]
+		if now.Sub(o.at) < c.opts.Window {
+			continue
+		}
+		// Of the last LSN at or below its end; the sum below does the rest.
+		if at, _ := slices.BinarySearch(lsns, o.b); at > 0 {
+			out[at-1] += o.bytes
+		}
+	}
+	for i := len(out) - 1; i > 0; i-- {
+		out[i-1] += out[i]
+	}
+	return out
+}
+
 func (s *shipped) tally(out *[numCauses]tally, now time.Time, window time.Duration) {
 	for _, o := range s.covered(now, window, len(s.wal)) {
 		out[WAL].wait(1, o.bytes, o.at)

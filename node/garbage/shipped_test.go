@@ -2,6 +2,7 @@ package garbage
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,33 @@ func TestCoveredLog(t *testing.T) {
 	w.turn()
 	w.gone(wal...)
 	w.kept("inside the window", young)
+}
+
+// How much of the shipped log stands for the sake of frames from some LSNs on:
+// what is older than the window, each object once, an object that holds an LSN
+// among them, and nothing of what is gone.
+func TestShippedFrom(t *testing.T) {
+	w := newWorld(t, nil)
+	look := func(lsns []uint64, want ...int64) {
+		t.Helper()
+		if got := w.c.ShippedFrom(lsns); !slices.Equal(got, want) {
+			t.Fatalf("from %v: %v, want %v", lsns, got, want)
+		}
+	}
+	look(nil)
+	look([]uint64{0, 5}, 0, 0)
+	for lsn := uint64(1); lsn <= 40; lsn += 10 { // 3 bytes each
+		w.wal(lsn, lsn+10)
+	}
+	look([]uint64{0}, 0)
+	w.pass(time.Hour)
+	w.wal(41, 51)
+	look([]uint64{0}, 12)
+	look([]uint64{0, 1, 10, 11, 11, 25, 40, 41, 100}, 12, 12, 12, 9, 9, 6, 3, 0, 0)
+	w.state(40, 21)
+	w.state(41, 21)
+	w.turn()
+	look([]uint64{0, 1, 30}, 6, 6, 6)
 }
 
 // A restarted collector learns from one list what stands there, and deletes the

@@ -291,6 +291,7 @@ func (e *Engine) commitSeal(p *Partition, s state.Sealed) error {
 // broker's append time of the oldest record that is in no sealed segment. A time
 // that lies ahead was given by a clock that was wrong then: nobody knows the age, and
 // to wait until it is that late would keep the shipped log from that record on.
+// Younger ones are sealed when the archive keeps much of the log for them alone.
 func (e *Engine) SealOld() {
 	now := e.opts.Now()
 	for _, p := range e.All() {
@@ -308,6 +309,7 @@ func (e *Engine) SealOld() {
 			}
 		}
 	}
+	e.sealHolders()
 }
 
 // Seal flushes everything visible and seals the active segment, if there is one

@@ -21,6 +21,7 @@ const (
 	DefaultSealAge            = 10 * time.Minute
 	DefaultSealAgeMax         = 12 * time.Hour
 	DefaultSealMinBytes       = 1 << 20
+	DefaultSealLogBytes       = 256 << 20
 	DefaultMemoryBudget       = 256 << 20
 	DefaultHotBytes           = 48 << 20
 	DefaultCheckpointInterval = time.Second
@@ -73,6 +74,13 @@ type Options struct {
 	SealAge      time.Duration // a segment of SealMinBytes is sealed at this age
 	SealAgeMax   time.Duration // any segment is sealed at this age
 	SealMinBytes int64
+	// SealLogBytes is how much of the shipped log each segment that is sealed
+	// before its age must let the archive go of.
+	SealLogBytes int64
+	// ShippedFrom says, for each of some LSNs that ascend, how many bytes of the
+	// shipped log at or behind it stand in the archive for no other reason than
+	// that they may be needed. It does not block. nil = nothing is shipped.
+	ShippedFrom func(lsns []uint64) []int64
 	// HotBytes is how much of the tails stays in memory after it was flushed,
 	// for readers that are close behind. More is not better: memory that is
 	// used again is much cheaper than memory that is new, and what was evicted
@@ -122,6 +130,7 @@ func (o Options) withDefaults() Options {
 	def(&o.FlushBytes, DefaultFlushBytes)
 	def(&o.SegmentBytes, DefaultSegmentBytes)
 	def(&o.SealMinBytes, DefaultSealMinBytes)
+	def(&o.SealLogBytes, DefaultSealLogBytes)
 	def(&o.MemoryBudget, DefaultMemoryBudget)
 	def(&o.HotBytes, min(DefaultHotBytes, o.MemoryBudget))
 	def((*int64)(&o.SealAge), int64(DefaultSealAge))

@@ -310,6 +310,13 @@ func (p *Partition) Stats() Stats {
 // look is to where the first one was, and a state object that misses it lets the
 // archive drop its only copy.
 func (p *Partition) UnarchivedFrom() (lsn uint64, ok bool) {
+	lsn, _, ok = p.unarchived()
+	return lsn, ok
+}
+
+// unarchived is UnarchivedFrom. open says that a seal would let the archive have
+// all of it: nothing else waits to be uploaded or named.
+func (p *Partition) unarchived() (lsn uint64, open, ok bool) {
 	p.flush.Lock()
 	defer p.flush.Unlock()
 	low := func(v uint64) {
@@ -326,12 +333,13 @@ func (p *Partition) UnarchivedFrom() (lsn uint64, ok bool) {
 			low(s.FirstLSN)
 		}
 	}
+	low(p.mu.skippedLSN)
+	open = !ok && p.mu.refused == nil
 	if p.files.active != nil {
 		low(p.files.meta.FirstLSN)
 	}
-	low(p.mu.skippedLSN)
 	if t := &p.mu.tail; t.flushed < t.len() {
 		low(t.at(t.flushed).lsn)
 	}
-	return lsn, ok
+	return lsn, open, ok
 }
