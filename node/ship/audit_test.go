@@ -415,7 +415,8 @@ func TestOldMarkBehindDeletedObjects(t *testing.T) {
 		wait(2 * time.Second)
 		mark := r.ship.Status().Shipped
 		for range 5 {
-			st.from = r.append("b")
+			st.from = r.log.NextLSN()
+			r.append("b")
 			wait(20 * time.Second)
 		}
 		oldest := st.from
