@@ -13,7 +13,10 @@
 //   - A failed sync is never tried again, and the owner of the database hears of
 //     it even where Pebble would go on with another file: after it the kernel may
 //     have dropped what was written (I5).
-//   - Reads and removals never wait; neither does anything before [FS.Patient]
+//   - A marker, which says which manifest counts, is made and goes only when what
+//     was done to names before is durable: the database opens also where a file
+//     system keeps later names and loses earlier ones.
+//   - Reads never wait, nor do removals but for that of a marker; neither does anything before [FS.Patient]
 //     or after [FS.Hasten], so that opening and closing end.
 //   - What waits is bounded by the goroutines of the caller: each waits for one
 //     change. No goroutine belongs to this package.

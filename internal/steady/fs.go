@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -183,8 +184,37 @@ func (f *FS) open(op, name string, open func() (vfs.File, error)) (vfs.File, err
 	return &file{File: out, fs: f, name: name}, nil
 }
 
+// markerPrefix begins the names of the empty files that say which manifest counts.
+const markerPrefix = "marker."
+
+// settle makes what was done to names in the directory durable before a marker is
+// made or goes. Pebble syncs the directory once, behind all of it. Where a file
+// system may keep a later name and lose an earlier one, a marker could point to a
+// manifest that is not there, or the old marker be gone and the new one not there.
+func (f *FS) settle(name string) error {
+	if !strings.HasPrefix(f.PathBase(name), markerPrefix) {
+		return nil
+	}
+	dir, err := f.OpenDir(f.PathDir(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// Remove implements vfs.FS.
+func (f *FS) Remove(name string) error {
+	if err := f.settle(name); err != nil {
+		return err
+	}
+	return f.FS.Remove(name)
+}
+
 // Create implements vfs.FS.
 func (f *FS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := f.settle(name); err != nil {
+		return nil, err
+	}
 	return f.open("create", name, func() (vfs.File, error) { return f.FS.Create(name, c) })
 }
 
