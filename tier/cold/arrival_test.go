@@ -23,6 +23,7 @@ import (
 type pieces struct {
 	*store
 	hook func(off int64, n int, p []byte) error // n bytes of p, which off is asked for, are about to be announced
+	end  func(n int) (int, error)               // what the call returns instead of n
 }
 
 const piece = 256 << 10
@@ -44,6 +45,9 @@ func (s *pieces) GetRange(ctx context.Context, key string, p []byte, off int64) 
 		if arrived != nil {
 			arrived(at)
 		}
+	}
+	if s.end != nil {
+		return s.end(n)
 	}
 	return n, nil
 }
@@ -196,6 +200,37 @@ func TestDamagedOnArrival(t *testing.T) {
 		if f == nil || !slices.Equal(f.data, data[int64(bad.n)*ChunkSize:int64(bad.n+1)*ChunkSize]) {
 			t.Error("the damaged chunk is on disk")
 		}
+	}
+}
+
+// A store that announces all of an answer and says something else in the end, an
+// error, fewer bytes or more than it was asked for, costs nothing: the chunks are
+// here, and their batches are right.
+func TestStoreContradictsItself(t *testing.T) {
+	for name, end := range map[string]func(n int) (int, error){
+		"error": func(n int) (int, error) { return n, errcode.New(errcode.Internal, "injected") },
+		"fewer": func(n int) (int, error) { return n - 1, nil },
+		"more":  func(n int) (int, error) { return n + 1000, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := &pieces{store: newStore()}
+			seg, _ := archived(t, st.store, 0, repeat(8*20, ChunkSize/8-200)...)
+			c := open(t, vfs.NewMem(), st, nil)
+			if _, err := c.Open(context.Background(), seg); err != nil { // its index is not announced
+				t.Fatal(err)
+			}
+			st.end = end
+			if got, err := scan(t, c, seg, 0); err != nil || int64(len(got)) != seg.Records {
+				t.Errorf("%d batches of %d: %v", len(got), seg.Records, err)
+			}
+			sum := int64(0)
+			for _, g := range st.gets()[1:] {
+				sum += int64(g.size)
+			}
+			if sum > seg.Bytes {
+				t.Errorf("%d bytes were asked for, of %d", sum, seg.Bytes)
+			}
+		})
 	}
 }
 

@@ -46,15 +46,16 @@ func (c *Cache) download(s source, first uint32, flights []*flight) {
 		return
 	}
 	d.writer = c.keep(s, first, flights)
-	err := d.attempt()
-	if err != nil && c.ctx.Err() == nil {
-		c.metrics.retries.Inc()
-		if err = d.attempt(); err != nil {
+	var err error
+	// What the store says in the end does not matter once all chunks are here.
+	for n := 0; n < 2 && d.landed < len(flights); n++ {
+		if err = d.attempt(); c.ctx.Err() != nil {
+			err = c.ctx.Err()
+			break
+		}
+		if err != nil {
 			c.metrics.retries.Inc()
 		}
-	}
-	if c.ctx.Err() != nil {
-		err = c.ctx.Err()
 	}
 	d.fail(err)
 }
@@ -80,7 +81,6 @@ func (d *download) attempt() error {
 	if n != size {
 		return errcode.New(errcode.Corrupt, "the object ends after %d bytes, the chain says %d", pos+int64(n), d.source.seg.Bytes)
 	}
-	c.metrics.bytes.Add(float64(n))
 	d.arrived(n)
 	d.mem.release()
 	return nil
@@ -102,6 +102,7 @@ func (d *download) arrived(n int) {
 		f.block, f.at, f.data, f.good = d.mem, at, d.mem.buf[at:at+size:at+size], d.good
 		d.landed++
 		d.cache.metrics.misses.Inc()
+		d.cache.metrics.bytes.Add(float64(size))
 		d.writer = d.writer && d.cache.save(int64(size))
 		f.unsaved = !d.writer
 		close(f.done)
