@@ -25,32 +25,44 @@ const (
 
 // BenchmarkRestoreWAL restores a cluster whose records stand in shipped log
 // alone, against fetching and decompressing the same objects one after the
-// other, in turns. Time counts from the moment when the chains are known, before
+// other, in turns, into memory that is new for each object, and into memory that is
+// used again. Time counts from the moment when the chains are known, before
 // the first object is asked for, to the last record that is written and synced;
-// whatever lies between the two is in it. It reports restored/fetched and
-// restored/got (no decompression), and run/fetched for the whole restore, from its
-// first list to the data directory that has its name.
+// whatever lies between the two is in it. It reports restored/fetched,
+// restored/reused, restored/got (memory used again, no decompression), and run/fetched
+// for the whole restore, from its first list to the data directory that has its name.
 func BenchmarkRestoreWAL(b *testing.B) {
 	st := s3Store(b)
 	shipOnly(b, st)
 	keys := shipped(b, st)
-	var fetched, got, whole, rates, fetches, replays, runs series
+	var fetched, reused, got, whole, rates, fetches, replays, runs series
+	var stored, groups []byte // memory that is used again
 	for b.Loop() {
 		for round := range rounds(restoreRounds) {
 			start := time.Now()
 			var bytes int64
 			for _, key := range keys {
-				bytes += int64(len(fetch(b, st, key)))
+				stored = fetch(b, st, key, stored)
+				bytes += int64(len(stored))
 			}
 			plain := time.Since(start)
 			start = time.Now()
 			var raw int64
 			for _, key := range keys {
-				w, err := archive.DecodeWAL(fetch(b, st, key))
+				stored = fetch(b, st, key, stored)
+				w, err := archive.DecodeWALInto(stored, groups)
 				if err != nil {
 					b.Fatal(err)
 				}
-				raw += int64(len(w.Groups))
+				groups = w.Groups
+				raw += int64(len(groups))
+			}
+			again := time.Since(start)
+			start = time.Now()
+			for _, key := range keys {
+				if _, err := archive.DecodeWAL(fetch(b, st, key, nil)); err != nil {
+					b.Fatal(err)
+				}
 			}
 			reference := time.Since(start)
 			replay, run := restored(b, st)
@@ -59,6 +71,7 @@ func BenchmarkRestoreWAL(b *testing.B) {
 				continue // warms
 			}
 			fetched.add(reference.Seconds() / replay.Seconds())
+			reused.add(again.Seconds() / replay.Seconds())
 			got.add(plain.Seconds() / replay.Seconds())
 			whole.add(reference.Seconds() / run.Seconds())
 			rates.add(float64(raw) / 1e6 / replay.Seconds())
@@ -68,7 +81,8 @@ func BenchmarkRestoreWAL(b *testing.B) {
 		}
 	}
 	fetched.report(b, "restored/fetched", true)
-	got.report(b, "restored/got", true)
+	reused.report(b, "restored/reused", true)
+	got.report(b, "restored/got", false)
 	whole.report(b, "run/fetched", true)
 	rates.report(b, "log-MB/s", false)
 	fetches.report(b, "fetch-ms", false)
@@ -169,8 +183,8 @@ func shipped(b *testing.B, st objstore.Store) (keys []string) {
 	return keys
 }
 
-func fetch(b *testing.B, st objstore.Store, key string) []byte {
-	data, _, err := objstore.ReadAll(context.Background(), st, key, shippedMost)
+func fetch(b *testing.B, st objstore.Store, key string, buf []byte) []byte {
+	data, _, err := objstore.ReadInto(context.Background(), st, key, shippedMost, buf)
 	if err != nil {
 		b.Fatal(err)
 	}

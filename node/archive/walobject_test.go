@@ -331,3 +331,27 @@ func BenchmarkDecodeWAL(b *testing.B) {
 		})
 	}
 }
+
+// Memory that is used again changes nothing: an object decodes into what another
+// one left as into new memory, whether there is enough of it or not, and takes it if
+// there is.
+func TestWALIntoUsedMemory(t *testing.T) {
+	b, err := EncodeWAL(mixed(t).run())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := DecodeWAL(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 1, len(want.Groups) - 1, len(want.Groups), 2 * len(want.Groups), 1 << 20} {
+		used := bytes.Repeat([]byte{0xaa}, size)
+		got, err := DecodeWALInto(b, used)
+		if err != nil || !bytes.Equal(got.Groups, want.Groups) || !slices.Equal(got.Ranges, want.Ranges) {
+			t.Fatalf("into %d bytes: %v", size, err)
+		}
+		if size >= len(want.Groups) && &got.Groups[0] != &used[0] {
+			t.Fatalf("%d bytes were there, and new ones were taken", size)
+		}
+	}
+}

@@ -21,10 +21,16 @@ import (
 )
 
 // BenchmarkManyPartitions restores 10,000 partitions of ten segments, each
-// published by an entry of its own, with one record in the log behind them, from an
-// archive in a directory. Next to the whole it reports how long the chains took
-// that are read before and behind the claim, and the fences.
+// published by an entry of its own, from an archive in a directory: without a record
+// in the log behind them, and with one in each, which is a file each. Next to the
+// whole it reports how long the chains took that are read before and behind the
+// claim, and the fences.
 func BenchmarkManyPartitions(b *testing.B) {
+	b.Run("segments", func(b *testing.B) { manyPartitions(b, 0) })
+	b.Run("tails", func(b *testing.B) { manyPartitions(b, 1) })
+}
+
+func manyPartitions(b *testing.B, tail int64) {
 	topics, partitions, segments := 10, uint32(1000), 10
 	if testing.Short() {
 		topics, partitions = 2, 100
@@ -46,7 +52,9 @@ func BenchmarkManyPartitions(b *testing.B) {
 	state := archive.State{LSN: 1, ReplayFrom: 1}
 	for _, id := range ids {
 		wr.base(frame.Base{Partition: id, Generation: 1})
-		wr.records(id, 1, int64(10*segments), 1)
+		if tail > 0 {
+			wr.records(id, 1, int64(10*segments), int(tail))
+		}
 		if wr.log.Durable() >= wr.shipped+2000 {
 			wr.ship()
 		}
@@ -97,7 +105,7 @@ func BenchmarkManyPartitions(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if r.Segments != len(ids)*segments || r.TailRecords != int64(len(ids)) {
+		if r.Segments != len(ids)*segments || r.TailRecords != tail*int64(len(ids)) {
 			b.Fatalf("%+v", r)
 		}
 		b.ReportMetric(time.Since(begin).Seconds(), "restore-s")

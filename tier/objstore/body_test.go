@@ -97,3 +97,22 @@ func FuzzCheckKey(f *testing.F) {
 		}
 	})
 }
+
+// An object is read into the memory that is given, if that is enough, and is as long
+// as it is, whatever stood there.
+func TestReadIntoUsedMemory(t *testing.T) {
+	st := mem.New("", nil)
+	if err := st.Put(t.Context(), "k", strings.NewReader("value"), 5, objstore.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{0, 4, 5, 9} {
+		used := []byte(strings.Repeat("x", size))
+		got, _, err := objstore.ReadInto(t.Context(), st, "k", 10, used)
+		if err != nil || string(got) != "value" || size >= 5 && &got[0] != &used[0] {
+			t.Fatalf("into %d bytes: %q, %v", size, got, err)
+		}
+	}
+	if _, _, err := objstore.ReadInto(t.Context(), st, "k", 4, make([]byte, 9)); !errcode.Is(err, errcode.TooLarge) {
+		t.Fatal(err)
+	}
+}
