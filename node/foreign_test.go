@@ -54,3 +54,23 @@ func TestNothingGoesIntoAnUnknownArchive(t *testing.T) {
 		t.Errorf("%+v, want nothing archived", local)
 	}
 }
+
+// A node that stops before the archive has said whose it is does not wait for
+// uploads: they are for the next start.
+func TestStopBeforeTheArchiveAnswers(t *testing.T) {
+	faulty := fault.New(mem.New("test", nil), fault.Options{Seed: 1})
+	faulty.Down(errcode.Transient)
+	n := openNode(t, testOptions(t.TempDir(), faulty))
+	createTopic(t, n, "t", 1)
+	produce(t, n, "t", broker.AckCommitted, keyed("k", "v"))
+	if err := n.engine.Seal(n.topics.Load().byName["t"].partitions[0]); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > closeGrace/2 {
+		t.Errorf("the stop took %s", took)
+	}
+}

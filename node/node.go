@@ -232,6 +232,7 @@ func (n *Node) Close() error {
 // shut closes what is open, in the reverse of the order in which it was opened.
 func (n *Node) shut() error {
 	var errs []error
+	young := n.shipper != nil && n.archiveKnown() != nil
 	n.cancel()
 	if n.db != nil {
 		n.db.Hasten() // on a disk that takes nothing, nobody below waits for it
@@ -247,6 +248,11 @@ func (n *Node) shut() error {
 		}
 	}
 	if n.uploader != nil {
+		if young {
+			// Segments waited for the archive to say whose it is, and so did the trims
+			// that their chains may need first. The log has been shipped by now.
+			cancel()
+		}
 		if err := n.uploader.Close(ctx); err != nil {
 			n.opts.Logger.Warn("not every segment was uploaded before the stop; it is after the next start", "error", err)
 		}
