@@ -213,7 +213,7 @@ func TestDiskThatFailsBeforeTheClaim(t *testing.T) {
 func TestDiskThatFailsAnywhere(t *testing.T) {
 	step := 1
 	if testing.Short() {
-		step = 7
+		step = 3
 	}
 	const partitions = 5
 	failed, claimed := 0, 0
@@ -233,8 +233,10 @@ func TestDiskThatFailsAnywhere(t *testing.T) {
 		o.FS = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			mu.Lock()
 			defer mu.Unlock()
-			// The databases' own files are package state's and raftmeta's business.
-			if op.Kind.ReadOrWrite() == errorfs.OpIsRead || strings.Contains(op.Path, "/state") || op.Kind == errorfs.OpFileClose {
+			// The databases' own files, and the name of the local state's directory, which
+			// its database syncs too, are package state's and raftmeta's business: a database
+			// whose sync failed leaves its goroutine standing.
+			if strings.HasSuffix(op.Path, ".restoring") || op.Kind.ReadOrWrite() == errorfs.OpIsRead || strings.Contains(op.Path, "/state") || op.Kind == errorfs.OpFileClose {
 				return nil
 			}
 			if calls++; calls == k+1 {
@@ -249,7 +251,7 @@ func TestDiskThatFailsAnywhere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if failed < 8 || claimed == 0 || claimed == failed {
+			if failed < 5 || claimed == 0 || claimed == failed {
 				t.Fatalf("%d of %d calls failed the restore, %d of them behind the claim", failed, calls, claimed)
 			}
 			return
@@ -262,7 +264,7 @@ func TestDiskThatFailsAnywhere(t *testing.T) {
 			} else if !reflect.DeepEqual(content, w.content()) {
 				t.Fatalf("%s: the archive was changed before the claim", hit)
 			}
-			if names, lerr := vfs.Default.List(o.Dir); lerr == nil && len(names) > 0 && !strings.Contains(hit, "restored-") {
+			if names, lerr := vfs.Default.List(o.Dir); lerr == nil && len(names) > 0 && !strings.HasSuffix(hit, filepath.Dir(o.Dir)) { // the sync behind the rename
 				t.Fatalf("%s: a restore that failed left %v", hit, names)
 			}
 			o.FS = nil
