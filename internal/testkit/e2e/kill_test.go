@@ -30,7 +30,8 @@ func TestKillLoop(t *testing.T) {
 	r.create(topic)
 	r.create(bulkTopic)
 	// On a machine that is busy with other things clients get little done
-	// between two kills: then more of them, until there is something to judge.
+	// between two kills, and no answer from an archive: then more of them and
+	// longer lives, until there is something to judge.
 	enough := func() bool {
 		c := r.history.Counts()
 		return c.Archived > 0 && c.Unknown > 0 && topics.done.Load() > 0
@@ -40,7 +41,7 @@ func TestKillLoop(t *testing.T) {
 		b := startBulk(r.node)
 		rng := rand.New(rand.NewPCG(r.rng.Uint64(), 4))
 		l.wg.Go(func() { topics.run(l, rng) })
-		r.waitRandom(200*time.Millisecond, 1500*time.Millisecond)
+		r.waitRandom(200*time.Millisecond, 1500*time.Millisecond<<(round/rounds(t)))
 		r.kill()
 		l.stop()
 		b.stop()
