@@ -403,6 +403,14 @@ func TestArchiveSwitchedOffAndOn(t *testing.T) {
 // shipped, covered and deleted since, and the local log has let go of it too. A
 // start goes on behind, and answers at once: a restore begins with the state object.
 func TestOldMarkBehindDeletedObjects(t *testing.T) {
+	// The local log begins where the state object needs it, or later: what lies
+	// between is in the archive.
+	for _, later := range []uint64{0, 1} {
+		t.Run(fmt.Sprint(later), func(t *testing.T) { testOldMark(t, later) })
+	}
+}
+
+func testOldMark(t *testing.T, later uint64) {
 	synctest.Test(t, func(t *testing.T) {
 		b, fs := newBucket(), vfs.NewMem()
 		var st *replayFrom
@@ -431,7 +439,7 @@ func TestOldMarkBehindDeletedObjects(t *testing.T) {
 		r = start(t, b, fs, mark, func(o *Options) {
 			change(o)
 			st.from = oldest
-			o.Log = &shortLog{Log: st.log, oldest: oldest}
+			o.Log = &shortLog{Log: st.log, oldest: oldest + later}
 		})
 		defer r.stop()
 		lsn := r.append("c")

@@ -37,15 +37,14 @@ func (s *Shipper) register(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	if err := s.findEnd(ctx); err != nil {
-		return err
-	}
 	if s.opts.States != nil {
 		if err := s.findFloor(ctx); err != nil {
 			return err
 		}
 	}
-	s.judgeHole()
+	if err := s.findEnd(ctx); err != nil {
+		return err
+	}
 	// What the list showed may have arrived a moment ago, long after it was
 	// sent: the fence check comes behind the list as it comes behind a put.
 	return s.checkFenceNow(ctx)
@@ -144,10 +143,10 @@ func (s *Shipper) checkFenceIn(ctx context.Context, store objstore.Store) error 
 // objects are deleted, so an old copy of the directory sees only newer ones.
 //
 // Where that end lies before the beginning of the local log, nobody can ship what
-// comes next. It was covered and deleted since the mark was written, which the
-// state object says (findFloor), or the node ran without an archive for a while,
-// and what it took then is in segment files alone: a hole until a state object
-// stands behind it.
+// comes next. It was covered and deleted since the mark was written: then the
+// log is whole from the newest state object on, see findFloor. Or the node ran without
+// an archive for a while, and what it took then is in segment files alone: a hole
+// until a state object stands behind it.
 func (s *Shipper) findEnd(ctx context.Context) error {
 	after := ""
 	if s.next > 1 {
@@ -156,13 +155,16 @@ func (s *Shipper) findEnd(ctx context.Context) error {
 		after = manifest.WALKey(s.opts.Node, s.opts.Incarnation, s.next-1, s.next-1)
 	}
 	least := s.opts.Log.FirstLSN()
-	end, behind, newest := s.next, max(s.next, least), manifest.Key{}
+	end, whole, behind, newest := s.next, max(s.next, s.floor), max(s.next, least), manifest.Key{}
 	err := s.walk(ctx, after, func(k manifest.Key, _ int64) {
 		if k.End > max(s.next, newest.End) {
 			newest = k
 		}
 		if k.First <= end {
 			end = max(end, k.End)
+		}
+		if k.First <= whole {
+			whole = max(whole, k.End)
 		}
 		if k.First <= behind {
 			behind = max(behind, k.End)
@@ -174,7 +176,6 @@ func (s *Shipper) findEnd(ctx context.Context) error {
 	if newest.End > s.opts.Log.NextLSN() {
 		return s.fence(s.older("the archive holds its log up to frame %d, the directory ends at %d", newest.End-1, s.opts.Log.NextLSN()-1))
 	}
-	sure := end
 	if end < least {
 		end = behind
 	}
@@ -190,23 +191,12 @@ func (s *Shipper) findEnd(ctx context.Context) error {
 	}
 	s.next = end
 	s.audits.begin(end, s.opts.Now())
-	if sure < least {
-		s.audits.sure, s.audits.hole = sure, least-1
+	if whole < least {
+		s.audits.sure, s.audits.hole = whole, least-1
+		s.note(&s.mu.auditErr, "keeping the shipped log whole", errcode.New(errcode.Gone,
+			"frames %d to %d were never shipped, and the local log has let go of them: did the node run without its archive? Answers archived, and a restore of what came since, wait until the segments with their records are uploaded", whole, least-1))
 	}
 	return nil
-}
-
-// judgeHole says whether a restore meets the hole that findEnd came upon.
-func (s *Shipper) judgeHole() {
-	a := &s.audits
-	switch {
-	case a.hole == 0:
-	case s.floor > a.hole:
-		a.hole, a.sure = 0, s.next // the list has shown what is behind
-	default:
-		s.note(&s.mu.auditErr, "keeping the shipped log whole", errcode.New(errcode.Gone,
-			"frames %d to %d were never shipped, and the local log has let go of them: did the node run without its archive? Answers archived, and a restore of what came since, wait until the segments with their records are uploaded", a.sure, a.hole))
-	}
 }
 
 // older is the error of a directory that is a copy from before: going on would
