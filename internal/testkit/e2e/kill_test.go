@@ -30,18 +30,19 @@ func TestKillLoop(t *testing.T) {
 	r.create(topic)
 	r.create(bulkTopic)
 	// On a machine that is busy with other things clients get little done
-	// between two kills, and no answer from an archive: then more of them and
-	// longer lives, until there is something to judge.
+	// between two kills, and no answer from an archive that is behind: then more
+	// of them, with longer lives and less in bulk, until there is something to judge.
 	enough := func() bool {
 		c := r.history.Counts()
 		return c.Archived > 0 && c.Unknown > 0 && topics.done.Load() > 0
 	}
 	for round := 0; round < rounds(t) || round < 4*rounds(t) && !enough(); round++ {
 		l := r.startLoad()
-		b := startBulk(r.node)
+		calm := round / rounds(t)
+		b := startBulk(r.node, bulkGap<<(3*calm))
 		rng := rand.New(rand.NewPCG(r.rng.Uint64(), 4))
 		l.wg.Go(func() { topics.run(l, rng) })
-		r.waitRandom(200*time.Millisecond, 1500*time.Millisecond<<(round/rounds(t)))
+		r.waitRandom(200*time.Millisecond, 1500*time.Millisecond<<calm)
 		r.kill()
 		l.stop()
 		b.stop()
@@ -165,13 +166,13 @@ const (
 	bulkGap    = 50 * time.Millisecond
 )
 
-func startBulk(n *realnode.Node) *bulk {
+func startBulk(n *realnode.Node, every time.Duration) *bulk {
 	b := &bulk{done: make(chan struct{})}
 	var ctx context.Context
 	ctx, b.cancel = context.WithCancel(context.Background())
 	go func() {
 		defer close(b.done)
-		gap := time.NewTicker(bulkGap)
+		gap := time.NewTicker(every)
 		defer gap.Stop()
 		value := make([]byte, bulkRecord)
 		for ctx.Err() == nil {
