@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
@@ -119,23 +120,7 @@ func TestBrokenAnswerGoesOn(t *testing.T) {
 	}
 	reg := prometheus.NewRegistry()
 	c := open(t, vfs.NewMem(), st, func(c *Config) { c.Concurrency = 1; c.Registry = reg })
-	r, err := c.Open(context.Background(), seg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := r.Batches(0)
-	defer b.Close()
-	for {
-		run, err := b.Run(context.Background(), 1<<20)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		same(t, run, r.Index(), data)
-		run.Release()
-	}
+	readThrough(t, c, seg, data)
 	i := slices.Index(st.gets(), call{broken, maxGet * ChunkSize})
 	if i < 0 {
 		t.Fatal("no request was large enough")
@@ -173,23 +158,7 @@ func TestDamagedOnArrival(t *testing.T) {
 		return nil
 	}
 	c := open(t, fs, st, nil)
-	r, err := c.Open(context.Background(), seg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := r.Batches(0)
-	defer b.Close()
-	for {
-		run, err := b.Run(context.Background(), 1<<20)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		same(t, run, r.Index(), data)
-		run.Release()
-	}
+	readThrough(t, c, seg, data)
 	settle(t, c)
 	if flipped.Load() == 0 {
 		t.Fatal("no request was large enough")
@@ -325,5 +294,27 @@ func TestDiskEndsInTheMiddle(t *testing.T) {
 				t.Errorf("%d bytes still count as on their way", n)
 			}
 		})
+	}
+}
+
+// readThrough reads all batches of seg and holds them against data.
+func readThrough(t *testing.T, c *Cache, seg manifest.Segment, data []byte) {
+	t.Helper()
+	r, err := c.Open(context.Background(), seg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := r.Batches(0)
+	defer b.Close()
+	for {
+		run, err := b.Run(context.Background(), 1<<20)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, run, r.Index(), data)
+		run.Release()
 	}
 }
