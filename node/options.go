@@ -33,6 +33,7 @@ type Options struct {
 	SegmentBytes  int64
 	SealAge       time.Duration
 	SealMinBytes  int64
+	UploadQueue   int   // segments that may wait for upload at once, others wait unqueued; 0 = 65,536
 	SealLogBytes  int64 // shipped log that an early seal must let go of; 0 = 256 MiB
 	FlushBytes    int64
 	MemoryBudget  int64

@@ -132,7 +132,7 @@ func (n *Node) openArchive() error {
 	n.reader = newColdReader(n.chains, n.cache, n.opts.Now)
 	n.uploader, err = upload.New(upload.Config{
 		FS: n.opts.FS, Store: objstore.For(n.opts.Archive, objstore.CauseSegment), Chains: n.chains,
-		Hooks: n.uploadHooks(), Logger: n.opts.Logger, Registry: n.opts.Registerer, Now: n.opts.Now,
+		Hooks: n.uploadHooks(), MaxQueued: n.opts.UploadQueue, Logger: n.opts.Logger, Registry: n.opts.Registerer, Now: n.opts.Now,
 	})
 	return err
 }
@@ -155,6 +155,11 @@ func (n *Node) uploadHooks() upload.Hooks {
 		},
 		Stopped: func(id broker.PartitionID, s upload.Sealed, err error) {
 			n.opts.Logger.Error("a segment cannot be uploaded", "partition", id.String(), "file", s.Path, "error", err)
+		},
+		Missed: func(id broker.PartitionID) {
+			if !n.engine.Announce(id, func() { n.uploader.Readmit(id) }) {
+				n.uploader.Drop(id)
+			}
 		},
 	}
 }
@@ -179,7 +184,10 @@ func (n *Node) openEngine(entries []state.Entry, marks state.Marks) error {
 			n.scrubber.Suspect(id, base)
 		}
 		o.OnSealed = func(id broker.PartitionID, path string, s state.Sealed) {
-			if err := n.uploader.Enqueue(id, upload.Sealed{Path: path, Info: s.Info}); err != nil {
+			err := n.uploader.Enqueue(id, upload.Sealed{Path: path, Info: s.Info})
+			// Conflict: it is announced once more and stands there already.
+			// Overloaded: the uploader asks for it when there is room.
+			if err != nil && !errcode.Is(err, errcode.Conflict) && !errcode.Is(err, errcode.Overloaded) {
 				n.opts.Logger.Error("a sealed segment is not queued for upload; a restart queues it again", "file", path, "error", err)
 			}
 		}

@@ -37,6 +37,21 @@ func (p *Partition) closeFiles() error {
 	return err
 }
 
+// Announce hands the segments of a partition whose copy in the archive is not
+// confirmed to OnSealed once more, in order. Before them it calls begin; no newly
+// sealed segment comes in between. False: there is no such partition.
+func (e *Engine) Announce(id broker.PartitionID, begin func()) bool {
+	p := e.Get(id)
+	if p == nil {
+		return false
+	}
+	p.flush.Lock() // who seals holds it
+	defer p.flush.Unlock()
+	begin()
+	e.announceSealed(p)
+	return true
+}
+
 // announceSealed hands the segments whose copy in the archive is not confirmed
 // to OnSealed. What was trimmed needs none.
 func (e *Engine) announceSealed(p *Partition) {

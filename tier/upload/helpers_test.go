@@ -166,6 +166,7 @@ func (n *node) hooks() Hooks {
 			n.event("covered %d/%d-%d", p.Partition, s.Info.Base, s.Info.Next)
 		},
 		Fenced: func(p broker.PartitionID, err error) { n.event("fenced %d", p.Partition) },
+		Missed: func(p broker.PartitionID) { n.event("missed %d", p.Partition) },
 		Stopped: func(p broker.PartitionID, s Sealed, err error) {
 			n.event("stopped %d/%d %s %s", p.Partition, s.Info.Base, errcode.Of(err), s.Path)
 		},

@@ -75,7 +75,7 @@ func journey(t *testing.T, seed uint64) {
 		st.Add(r)
 	}
 	u, err := upload.New(upload.Config{FS: fs, Store: st, Chains: &chains{store: st, known: map[broker.PartitionID]*upload.Bound{}},
-		Backoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond})
+		Hooks: upload.Hooks{Missed: func(pid broker.PartitionID) { t.Errorf("%s asked for", pid) }}, Backoff: time.Millisecond, MaxBackoff: 4 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

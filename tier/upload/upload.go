@@ -66,7 +66,7 @@ func (b *Bound) Add(ctx context.Context, segs ...manifest.Segment) error {
 	return b.Chain.Add(ctx, b.Owner, segs...)
 }
 
-// Hooks tell the node what happened. Nil ones are left out.
+// Hooks tell the node what happened. Nil ones are left out, but for Missed.
 type Hooks struct {
 	// Archived: the segment is in the archive under an entry up to seq.
 	Archived func(pid broker.PartitionID, sealed Sealed, seg manifest.Segment, seq uint64)
@@ -79,6 +79,10 @@ type Hooks struct {
 	// or gone, or it straddles the chain's end and has to be cut again). The
 	// partition waits for Drop or Resume.
 	Stopped func(pid broker.PartitionID, sealed Sealed, err error)
+	// Missed: there is room again for what Enqueue refused. The node calls
+	// Readmit and enqueues what the partition has, in order, with no newly
+	// sealed segment in between; or it calls Drop.
+	Missed func(pid broker.PartitionID)
 	// Attempting is called before the first byte of an attempt. When it
 	// returns nil the attempt is recorded, and comes back in Sealed.Attempt
 	// after a restart. Nil: a restart uploads again under a new key.
@@ -107,8 +111,8 @@ type Config struct {
 
 // Validate reports every field that cannot be used, and sets defaults.
 func (c *Config) Validate() error {
-	if c.FS == nil || c.Store == nil || c.Chains == nil {
-		return errcode.New(errcode.InvalidArgument, "upload: FS, Store and Chains are needed")
+	if c.FS == nil || c.Store == nil || c.Chains == nil || c.Hooks.Missed == nil {
+		return errcode.New(errcode.InvalidArgument, "upload: FS, Store, Chains and Hooks.Missed are needed")
 	}
 	if c.Concurrency < 0 || c.BytesPerSecond < 0 || c.MaxQueued < 0 || c.Timeout < 0 || c.Backoff < 0 || c.MaxBackoff < 0 {
 		return errcode.New(errcode.InvalidArgument, "upload: negative bounds: concurrency %d, bytes per second %d, queued %d, timeout %s, backoff %s to %s",

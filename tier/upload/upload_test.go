@@ -426,6 +426,87 @@ func TestEnqueueRefuses(t *testing.T) {
 	}
 }
 
+// What a full queue refused is asked for when there is room, and nothing of its
+// partition goes in before that: the chain would wait at the gap. A partition
+// that has nothing any more, or was dropped, holds up nobody.
+func TestFullQueueAsksAgain(t *testing.T) {
+	fs, s := vfs.NewMem(), newStore()
+	var down atomic.Bool
+	down.Store(true)
+	s.setHook(func(op, key string) (bool, error) {
+		if down.Load() {
+			return false, errcode.New(errcode.Transient, "down")
+		}
+		return true, nil
+	})
+	n := newNode(s)
+	other, gone := broker.PartitionID{Topic: pid.Topic, Partition: 7}, broker.PartitionID{Topic: pid.Topic, Partition: 8}
+	sealed := make([]Sealed, 6)
+	for i := range sealed {
+		sealed[i] = seal(t, fs, pid, int64(10*i), 10, 1)
+	}
+	var u *Uploader
+	ready := make(chan struct{})
+	u = start(t, fs, n, func(c *Config) {
+		c.MaxQueued = 4
+		c.Hooks.Missed = func(p broker.PartitionID) {
+			<-ready
+			n.event("missed %d", p.Partition)
+			switch p {
+			case gone:
+				u.Drop(p)
+			case other:
+				u.Readmit(p)
+			case pid:
+				// Newer ones stay out until Readmit.
+				if err := u.Enqueue(pid, sealed[5]); !errcode.Is(err, errcode.Overloaded) {
+					t.Errorf("a newer segment goes in first: %v", err)
+				}
+				u.Readmit(p)
+				for _, x := range sealed {
+					if err := u.Enqueue(pid, x); err != nil && !errcode.Is(err, errcode.Conflict) && !errcode.Is(err, errcode.Overloaded) {
+						t.Error(err)
+					}
+				}
+			}
+		}
+	})
+	enqueue(t, u, pid, sealed[:3]...)
+	enqueue(t, u, other, seal(t, fs, other, 0, 10, 1))
+	for p, x := range map[broker.PartitionID]Sealed{gone: seal(t, fs, gone, 0, 10, 1), other: seal(t, fs, other, 10, 10, 1), pid: sealed[3]} {
+		if err := u.Enqueue(p, x); !errcode.Is(err, errcode.Overloaded) {
+			t.Errorf("above the bound: %v", err)
+		}
+	}
+	close(ready)
+	down.Store(false)
+	want := map[string]int{}
+	for i := range 6 {
+		want[fmt.Sprintf("archived %d/%d-%d", pid.Partition, 10*i, 10*i+10)] = 1
+	}
+	want["archived 7/0-10"] = 1
+	deadline := time.Now().Add(20 * time.Second)
+	for got := map[string]int{}; ; {
+		clear(got)
+		left := len(want)
+		for _, e := range n.wait(t, 1) {
+			if got[e]++; want[e] == 1 && got[e] == 1 {
+				left--
+			}
+		}
+		if left == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("got %v", got)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if _, known := u.Status(gone); known {
+		t.Error("a dropped partition is known")
+	}
+}
+
 // The byte rate holds for all uploads together.
 func TestByteRate(t *testing.T) {
 	fs, s := vfs.NewMem(), newStore()

@@ -2,7 +2,9 @@ package upload
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +31,9 @@ type Uploader struct {
 		parts  map[broker.PartitionID]*partition
 		ready  []*partition // with work to start, served in turn
 		later  map[*partition]struct{}
-		slots  int // free
+		missed map[broker.PartitionID]struct{} // with a segment that was refused for want of room
+		asking bool                            // a goroutine asks for these
+		slots  int                             // free
 		outage outage
 		queued int
 		bytes  int64
@@ -50,6 +54,7 @@ func New(cfg Config) (*Uploader, error) {
 	}
 	u.mu.parts = make(map[broker.PartitionID]*partition)
 	u.mu.later = make(map[*partition]struct{})
+	u.mu.missed = make(map[broker.PartitionID]struct{})
 	u.mu.slots = cfg.Concurrency
 	u.metrics = newMetrics(u, cfg.Registry)
 	u.ctx, u.cancel = context.WithCancel(objstore.WithCause(context.Background(), objstore.CauseSegment))
@@ -58,15 +63,21 @@ func New(cfg Config) (*Uploader, error) {
 }
 
 // Enqueue adds a segment behind those of its partition. Conflict: it does not
-// begin at or above the end of the last one. Overloaded: the queue is full;
-// enqueue it again when Archived has made room. Closed after Close.
+// begin at or above the end of the last one. Overloaded: the queue is full, or
+// was for an earlier segment of the partition; Hooks.Missed says when to come
+// again. Closed after Close.
 func (u *Uploader) Enqueue(pid broker.PartitionID, s Sealed) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.mu.closed {
 		return errcode.New(errcode.Closed, "the uploader is closed")
 	}
-	if u.mu.queued >= u.cfg.MaxQueued {
+	if _, missed := u.mu.missed[pid]; missed || u.mu.queued >= u.cfg.MaxQueued {
+		// What follows may not overtake it: the chain would wait at the gap.
+		if len(u.mu.missed) == 0 {
+			u.cfg.Logger.Warn("too many segments wait for upload; others stay on disk and are queued when there is room", "bound", u.cfg.MaxQueued)
+		}
+		u.mu.missed[pid] = struct{}{}
 		return errcode.New(errcode.Overloaded, "%d segments wait for upload, the bound is %d", u.mu.queued, u.cfg.MaxQueued)
 	}
 	p := u.mu.parts[pid]
@@ -98,6 +109,7 @@ func (u *Uploader) Drop(pid broker.PartitionID) {
 }
 
 func (u *Uploader) drop(pid broker.PartitionID) {
+	delete(u.mu.missed, pid)
 	p := u.mu.parts[pid]
 	if p == nil {
 		return
@@ -303,8 +315,43 @@ func (u *Uploader) start() time.Duration {
 		u.running.Go(func() { u.run(p, it) })
 		u.schedule(p) // behind the others, if it has more
 	}
+	if u.hasRoom() && !u.mu.asking {
+		u.mu.asking = true
+		u.running.Go(u.askForMissed)
+	}
 	u.checkIdle()
 	return next
+}
+
+// hasRoom says that segments were refused and a quarter of the queue is free
+// again. Locked.
+func (u *Uploader) hasRoom() bool {
+	return len(u.mu.missed) > 0 && !u.mu.closed && u.mu.queued <= u.cfg.MaxQueued-(u.cfg.MaxQueued+3)/4
+}
+
+// askForMissed has the refused segments enqueued again, partition by
+// partition, until the queue is full.
+func (u *Uploader) askForMissed() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, pid := range slices.Collect(maps.Keys(u.mu.missed)) {
+		if !u.hasRoom() {
+			break
+		}
+		u.mu.Unlock()
+		u.cfg.Hooks.Missed(pid)
+		u.mu.Lock()
+	}
+	u.mu.asking = false
+	u.kick()
+}
+
+// Readmit ends the refusal of a partition's segments. From here on those that
+// wait are enqueued, in order and before any newer one.
+func (u *Uploader) Readmit(pid broker.PartitionID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.mu.missed, pid)
 }
 
 // checkIdle tells a waiting Close that nothing is left that could be done.
