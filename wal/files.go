@@ -53,8 +53,9 @@ type fileSet struct {
 		cursorN int
 		filled  bool // prewriting failed; wait for the next rotation
 	}
-	dirMu  sync.Mutex // held across directory syncs, for the reason of syncMu
-	dirErr error      // guarded by dirMu: the first failed directory sync
+	recycling sync.Mutex // held across all of recycle
+	dirMu     sync.Mutex // held across directory syncs, for the reason of syncMu
+	dirErr    error      // guarded by dirMu: the first failed directory sync
 }
 
 func (s *fileSet) init(o Options) {

@@ -73,8 +73,11 @@ func (l *Log) poisoned() bool {
 
 // recycle frees the oldest files that nobody needs, strictly oldest first and
 // with a directory sync after each: the files of a log must be a chain at
-// every moment, also in what a crash leaves of un-synced renames.
+// every moment, also in what a crash leaves of un-synced renames. So one caller
+// at a time: a second one would free the next file while the first is still there.
 func (l *Log) recycle() {
+	l.files.recycling.Lock()
+	defer l.files.recycling.Unlock()
 	for {
 		f := l.files.oldestFree()
 		if f == nil {

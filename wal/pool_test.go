@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 )
 
 // fillFiles appends until the log has n files.
@@ -320,6 +321,45 @@ func TestFreedOnce(t *testing.T) {
 	}
 	if _, err := l.ReadGroups(second, 1); err != nil {
 		t.Fatal(err)
+	}
+	mustClose(t, l)
+}
+
+// Two that recycle at once free no file before the one in front of it is gone
+// for good: what a crash leaves in between would have a gap, and not start (I4).
+func TestRecycledInTurn(t *testing.T) {
+	fs := crash.NewFS()
+	o := testOptions(fs)
+	o.PoolFiles = -1 // so that files are removed, not renamed
+	l := mustOpen(t, o)
+	fillFiles(t, l, 4)
+	l.files.mu.Lock()
+	first := l.files.mu.list[0].first
+	l.files.mu.holds["state"] = l.files.mu.list[3].first // not by Hold: the janitor need not come
+	l.files.mu.Unlock()
+
+	var second sync.WaitGroup
+	early := make(chan string, 4)
+	fs.Hook(func(op crash.Op) (crash.Fault, error) {
+		switch {
+		case op.Kind != "remove":
+		case op.Path == l.path(fileName(first)):
+			second.Go(l.recycle)
+			select { // all is well when nothing comes, so this waits in vain
+			case path := <-early:
+				t.Errorf("%s goes while %s is there", path, op.Path)
+			case <-time.After(20 * time.Millisecond):
+			}
+		default:
+			early <- op.Path
+		}
+		return crash.Pass, nil
+	})
+	l.recycle()
+	second.Wait()
+	fs.Hook(nil)
+	if n := len(early); n != 2 {
+		t.Errorf("%d files went behind the first, want 2", n)
 	}
 	mustClose(t, l)
 }
