@@ -17,7 +17,7 @@ type Broker interface {
 	Operator
 }
 
-// TopicAdmin creates, describes and deletes topics.
+// TopicAdmin creates, describes, changes and deletes topics.
 type TopicAdmin interface {
 	// CreateTopic creates the topic durably. Code Exists when the name, or a
 	// twin of it in another letter case, is taken; InvalidArgument names
@@ -28,6 +28,10 @@ type TopicAdmin interface {
 	// Topics lists up to limit topics with names greater than after, by name,
 	// without partition statistics.
 	Topics(ctx context.Context, after string, limit int) (topics []TopicInfo, more bool, err error)
+	// SetTopic changes the settings that change names, all of them or none,
+	// durably, and returns the topic as Topic does. They hold when it returns.
+	// InvalidArgument names every field that is out of bounds or fixed.
+	SetTopic(ctx context.Context, name string, change TopicSpec) (TopicInfo, error)
 	// DeleteTopic deletes the topic and everything in it. Without force a
 	// topic that still has unsettled records is refused with Conflict.
 	DeleteTopic(ctx context.Context, name string, force bool) error
@@ -103,7 +107,7 @@ type Operator interface {
 type (
 	// Ack is the level at which a produce is answered.
 	Ack = broker.Ack
-	// TopicSpec are the settings of a new topic.
+	// TopicSpec are settings of a topic, new or changed.
 	TopicSpec = broker.TopicSpec
 	// TopicInfo describes a topic.
 	TopicInfo = broker.TopicInfo

@@ -35,6 +35,7 @@ type fakeBroker struct {
 	turns       int
 	released    int
 	produces    int
+	sets        int
 }
 
 type fakeTopic struct {
@@ -178,6 +179,29 @@ func (f *fakeBroker) Topics(_ context.Context, after string, limit int) (list []
 		return list[:limit], true, nil
 	}
 	return list, false, nil
+}
+
+// SetTopic keeps the settings that tests look at.
+func (f *fakeBroker) SetTopic(ctx context.Context, name string, change TopicSpec) (TopicInfo, error) {
+	f.mu.Lock()
+	t, err := f.find(name)
+	if err == nil {
+		f.sets++
+		if v := change.RetentionMS; v != nil {
+			t.info.RetentionMS = *v
+		}
+		if v := change.MaxRecordBytes; v != nil {
+			t.info.MaxRecordBytes = *v
+		}
+		if v := change.DefaultAck; v != nil {
+			t.info.DefaultAck = *v
+		}
+	}
+	f.mu.Unlock()
+	if err != nil {
+		return TopicInfo{}, err
+	}
+	return f.Topic(ctx, name)
 }
 
 func (f *fakeBroker) DeleteTopic(_ context.Context, name string, force bool) error {

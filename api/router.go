@@ -31,6 +31,7 @@ func (s *Server) routes() []route {
 		{method: http.MethodPost, template: "/v1/topics", serve: s.createTopic},
 		{method: http.MethodGet, template: "/v1/topics", head: true, params: []string{"limit", "page_token"}, serve: s.listTopics},
 		{method: http.MethodGet, template: "/v1/topics/:topic", head: true, params: []string{"partition"}, serve: s.describeTopic},
+		{method: http.MethodPatch, template: "/v1/topics/:topic", serve: s.setTopic},
 		{method: http.MethodDelete, template: "/v1/topics/:topic", params: []string{"force"}, serve: s.deleteTopic},
 		{
 			method: http.MethodPost, template: "/v1/topics/:topic/produce", serve: s.produce,
@@ -72,7 +73,7 @@ func (s *Server) routes() []route {
 }
 
 // routedMethods are the methods that any route has, in the order of Allow.
-var routedMethods = []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost}
+var routedMethods = []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPatch, http.MethodPost}
 
 // buildRouter registers the routes. The router only ever looks a method and a
 // path up: redirects, its own answers and its idea of the path stay unused.
@@ -137,7 +138,7 @@ func (s *Server) dispatch(x *exchange) error {
 		}
 		x.topic = name
 	}
-	if x.r.Method != http.MethodPost {
+	if x.r.Method != http.MethodPost && x.r.Method != http.MethodPatch {
 		// Read now: a body that nobody reads would be waited for without a
 		// deadline when the answer is written, and the connection is only
 		// watched for its end once the body is done.
@@ -164,9 +165,6 @@ func (s *Server) unrouted(x *exchange, path string) error {
 		x.giveUpBody()
 		x.WriteHeader(http.StatusNoContent)
 		return nil
-	}
-	if x.r.Method == http.MethodPatch && strings.Count(path, "/") == 3 {
-		return errcode.New(errcode.MethodNotAllowed, "changing a topic (PATCH) is not in this build; %.100q allows %s", path, allow)
 	}
 	return errcode.New(errcode.MethodNotAllowed, "%.20q is not a method of %.100q, which allows %s", x.r.Method, path, allow)
 }

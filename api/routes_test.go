@@ -68,7 +68,7 @@ func TestOptionsStar(t *testing.T) {
 	s := start(t)
 	_, r := s.raw("OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 	a := s.readAnswer(r, "OPTIONS")
-	if a.StatusCode != 204 || a.Header.Get("Allow") != "DELETE, GET, HEAD, POST, OPTIONS" {
+	if a.StatusCode != 204 || a.Header.Get("Allow") != "DELETE, GET, HEAD, PATCH, POST, OPTIONS" {
 		t.Fatalf("%d %v", a.StatusCode, a.Header)
 	}
 }
@@ -78,7 +78,8 @@ func TestOptionsStar(t *testing.T) {
 func TestB06WrongMethod(t *testing.T) {
 	s := start(t)
 	for _, c := range []struct{ method, path, allow string }{
-		{"PATCH", "/v1/topics/orders", "DELETE, GET, HEAD, OPTIONS"},
+		{"PUT", "/v1/topics/orders", "DELETE, GET, HEAD, PATCH, OPTIONS"},
+		{"PATCH", "/v1/topics/orders/produce", "POST, OPTIONS"},
 		{"GET", "/v1/topics/orders/produce", "POST, OPTIONS"},
 		{"HEAD", "/v1/topics/orders/consume", "GET, POST, OPTIONS"},
 		{"PUT", "/v1/topics", "GET, HEAD, POST, OPTIONS"},
@@ -128,7 +129,7 @@ func TestLaterFeaturesAreNamed(t *testing.T) {
 		{s.do("GET", "/v1/users", ""), 404, "users"},
 		{s.do("GET", "/v1/cluster/members", ""), 404, "cluster"},
 		{s.do("GET", "/v1/archive", ""), 404, "archive"},
-		{s.do("PATCH", "/v1/topics/orders", "{}"), 405, "PATCH"},
+		{s.do("PATCH", "/v1/topics/orders", `{"schema":{}}`, "Content-Type: application/json"), 400, "schema"},
 		{s.post("/v1/topics/orders/consume?group=billing", ""), 400, "billing"},
 		{s.post("/v1/topics/orders/consume?start=latest", ""), 400, "start"},
 		{s.post("/v1/topics/orders/ack?receipt_handle=h&group=billing", ""), 400, "billing"},

@@ -3,7 +3,7 @@ package api
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -17,8 +17,8 @@ const (
 	topicPageMax = 1000
 )
 
-// specFields are the fields of a new topic; laterSpecFields those that a later
-// build knows.
+// specFields are the fields of a topic; laterSpecFields those that a later build
+// knows.
 var (
 	specFields = []string{
 		"name", "partitions", "retention_ms", "retention_bytes", "local_retention_ms", "local_retention_bytes",
@@ -32,7 +32,7 @@ func (s *Server) createTopic(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	spec, err := decodeSpec(body)
+	spec, err := decodeTopic(body)
 	if err != nil {
 		return err
 	}
@@ -46,39 +46,134 @@ func (s *Server) createTopic(x *exchange) error {
 	return x.replyJSON(http.StatusCreated, info)
 }
 
-// decodeSpec reads a new topic's settings strictly: field names to the letter,
-// none twice, nothing after the object.
-func decodeSpec(body []byte) (TopicSpec, error) {
+// setTopic changes settings of a topic, all that the body names or none.
+func (s *Server) setTopic(x *exchange) error {
+	body, err := x.readBody(s.limits.SmallBody, "the body")
+	if err != nil {
+		return err
+	}
+	change, err := decodeChange(body)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := s.bounded()
+	defer cancel()
+	info, err := s.broker.SetTopic(ctx, x.topic, change)
+	if err != nil {
+		return err
+	}
+	return x.replyJSON(http.StatusOK, info)
+}
+
+// decodeTopic reads a new topic. Null is the same as leaving a field out.
+func decodeTopic(body []byte) (TopicSpec, error) {
+	var p broker.Problems
+	spec, err := decodeSpec(body, &p, func(string, []byte) string { return "" })
+	if err != nil {
+		return spec, err
+	}
+	spec.CheckNew(&p)
+	return spec, p.Err("topic")
+}
+
+// decodeChange reads the settings to change. There is no value that stands for
+// the default: who sends null may mean that, or nothing.
+func decodeChange(body []byte) (TopicSpec, error) {
+	var p broker.Problems
+	spec, err := decodeSpec(body, &p, func(name string, value []byte) string {
+		switch {
+		case name == "name":
+			return broker.FixedName
+		case name == "partitions":
+			return broker.FixedPartitions
+		case isNull(value):
+			return "is null; leave the field out to keep what it is, or say the value"
+		}
+		return ""
+	})
+	if err != nil {
+		return spec, err
+	}
+	spec.Check(&p)
+	return spec, p.Err("change of the topic")
+}
+
+// decodeSpec reads settings strictly: field names to the letter, none twice,
+// nothing after the object. What is wrong with single fields is noted in p, also
+// what refuse says of one; a body that is no object is an error.
+func decodeSpec(body []byte, p *broker.Problems, refuse func(name string, value []byte) string) (TopicSpec, error) {
 	var spec TopicSpec
 	it, err := oneObject(body)
 	if err != nil {
 		return spec, err
 	}
 	var seen []string
-	for it.next() {
+	for !p.Full() && it.next() {
 		text, _, _ := unquote(nil, it.name)
 		name := string(text)
+		field := specField(&spec, name)
 		switch {
 		case slices.Contains(seen, name):
-			return spec, errcode.New(errcode.InvalidArgument, "the field %q is given twice", name)
+			p.Add(name, "is given twice")
 		case slices.Contains(laterSpecFields, name):
-			return spec, laterf(errcode.InvalidArgument, "field", name)
-		case !slices.Contains(specFields, name):
-			return spec, unknownField(it.name, listOf(specFields))
+			p.Add(name, "is not in this build; leave it out")
+		case field == nil:
+			p.Add(fmt.Sprintf("%.60s", name), "is unknown; a topic has %s", listOf(specFields))
+		default:
+			seen = append(seen, name)
+			if why := refuse(name, it.value); why != "" {
+				p.Add(name, "%s", why)
+			} else if err := json.Unmarshal(it.value, field); err != nil {
+				p.Add(name, "is %.40s, and not %s", it.value, kindOf(field))
+			}
 		}
-		seen = append(seen, name)
 	}
-	if err := endOfObject(body, it.at); err != nil {
-		return spec, err
+	if p.Full() {
+		return spec, nil
 	}
-	if err := json.Unmarshal(body, &spec); err != nil {
-		var wrong *json.UnmarshalTypeError
-		if errors.As(err, &wrong) {
-			return spec, errcode.New(errcode.InvalidArgument, "the field %q cannot be %.60s", wrong.Field, wrong.Value)
-		}
-		return spec, errcode.New(errcode.InvalidArgument, "the body is no topic: %v", err)
+	return spec, endOfObject(body, it.at)
+}
+
+// specField returns where a setting is kept, nil when there is none of the name.
+func specField(s *TopicSpec, name string) any {
+	switch name {
+	case "name":
+		return &s.Name
+	case "partitions":
+		return &s.Partitions
+	case "retention_ms":
+		return &s.RetentionMS
+	case "retention_bytes":
+		return &s.RetentionBytes
+	case "local_retention_ms":
+		return &s.LocalRetentionMS
+	case "local_retention_bytes":
+		return &s.LocalRetentionBytes
+	case "visibility_timeout_ms":
+		return &s.VisibilityTimeoutMS
+	case "max_in_flight_per_partition":
+		return &s.MaxInFlightPerPartition
+	case "max_record_bytes":
+		return &s.MaxRecordBytes
+	case "default_ack":
+		return &s.DefaultAck
+	case "failover":
+		return &s.Failover
+	case "compression":
+		return &s.Compression
 	}
-	return spec, broker.ValidateName("topic", spec.Name)
+	return nil
+}
+
+// kindOf names what a field takes.
+func kindOf(field any) string {
+	switch field.(type) {
+	case **int64:
+		return "a whole number in the range of 64 bits"
+	case **uint32:
+		return "a whole number from 0 on in the range of 32 bits"
+	}
+	return "a string"
 }
 
 // topicList is the answer to a list of topics.

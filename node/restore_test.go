@@ -204,3 +204,44 @@ func TestRestoreAfterCleanStop(t *testing.T) {
 		t.Fatalf("the old directory starts after a take-over: %v", err)
 	}
 }
+
+// A changed setting is part of what the archive has: what was answered before a
+// record that is archived is there after a restore, and stays in force (I16).
+func TestRestoreHasChangedSettings(t *testing.T) {
+	store, root, ctx := mem.New("settings", nil), t.TempDir(), context.Background()
+	n := open(t, filepath.Join(root, "d0"), store)
+	if _, err := n.CreateTopic(ctx, broker.TopicSpec{Name: "t"}); err != nil {
+		t.Fatal(err)
+	}
+	seven, wait, none := int64(7_000), "wait", "none"
+	if _, err := n.SetTopic(ctx, "t", broker.TopicSpec{VisibilityTimeoutMS: &seven, Failover: &wait, Compression: &none, RetentionBytes: &seven}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Produce(ctx, broker.ProduceRequest{Topic: "t", Ack: broker.AckArchived, Records: []broker.NewRecord{{Value: []byte("x")}}}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := n.Topic(ctx, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	take(t, filepath.Join(root, "d1"), store)
+	n = open(t, filepath.Join(root, "d1"), store)
+	after, err := n.Topic(ctx, "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before.PartitionStats, after.PartitionStats = nil, nil
+	if fmt.Sprint(before) != fmt.Sprint(after) || after.VisibilityTimeoutMS != 7000 || after.Compression != "none" {
+		t.Errorf("before %+v\nafter  %+v", before, after)
+	}
+	// The metadata of the restored cluster takes changes too.
+	if info, err := n.SetTopic(ctx, "t", broker.TopicSpec{RetentionBytes: new(int64)}); err != nil || info.RetentionBytes != 0 || info.VisibilityTimeoutMS != 7000 {
+		t.Errorf("%+v %v", info, err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

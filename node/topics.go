@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"math"
 	"slices"
 	"sort"
 	"sync/atomic"
@@ -45,6 +44,9 @@ func (n *Node) publishTopics() {
 		t := &topic{Topic: meta, partitions: make([]*partition.Partition, meta.Partitions)}
 		for i := range t.partitions {
 			t.partitions[i] = n.engine.Get(broker.PartitionID{Topic: meta.ID, Partition: uint32(i)})
+		}
+		if old != nil {
+			n.changed(old.byName[meta.Name], t)
 		}
 		table.add(t)
 	}
@@ -132,32 +134,17 @@ func (n *Node) CreateTopic(ctx context.Context, spec broker.TopicSpec) (broker.T
 
 // topicOf lays the given settings over the defaults.
 func topicOf(spec broker.TopicSpec) (raftmeta.Topic, error) {
+	var p broker.Problems
+	spec.CheckNew(&p)
+	if err := p.Err("topic"); err != nil {
+		return raftmeta.Topic{}, err
+	}
 	t := raftmeta.DefaultTopic(spec.Name)
-	set(&t.Partitions, spec.Partitions)
-	set(&t.RetentionMs, spec.RetentionMS)
-	set(&t.RetentionBytes, spec.RetentionBytes)
-	set(&t.LocalRetentionMs, spec.LocalRetentionMS)
-	set(&t.LocalRetentionBytes, spec.LocalRetentionBytes)
-	set(&t.VisibilityTimeoutMs, spec.VisibilityTimeoutMS)
-	set(&t.MaxRecordBytes, spec.MaxRecordBytes)
-	set(&t.Failover, spec.Failover)
-	set(&t.Compression, spec.Compression)
-	if spec.DefaultAck != nil {
-		t.DefaultAck = string(*spec.DefaultAck)
+	if spec.Partitions != nil {
+		t.Partitions = *spec.Partitions
 	}
-	if v := spec.MaxInFlightPerPartition; v != nil {
-		if *v < 0 || *v > math.MaxUint32 {
-			return t, errcode.New(errcode.InvalidArgument, "max_in_flight_per_partition %d is not between 0 and %d", *v, raftmeta.MaxInFlight)
-		}
-		t.MaxInFlightPerPartition = uint32(*v)
-	}
-	return t, t.Validate()
-}
-
-func set[T any](field *T, value *T) {
-	if value != nil {
-		*field = *value
-	}
+	t.TopicSettings = t.TopicSettings.With(&spec)
+	return t, nil
 }
 
 // TopicFor returns what must be known before a body is read. It does not block.

@@ -78,28 +78,30 @@ func (o Options) withDefaults() Options {
 
 // Validate reports every bad option at once.
 func (o Options) Validate() error {
-	var p problems
+	var p broker.Problems
 	if o.Dir == "" {
-		p.add("dir", "is empty")
+		p.Add("dir", "is empty")
 	}
 	if err := broker.ValidateName("node", o.NodeID); err != nil {
-		p.add("node_id", "%s", err)
+		p.Add("node_id", "%s", err)
 	}
 	if o.BindAddr == "" {
-		p.add("bind_addr", "is empty; 127.0.0.1:0 takes a free port")
+		p.Add("bind_addr", "is empty; 127.0.0.1:0 takes a free port")
 	}
 	if o.SnapshotInterval < 0 {
-		p.add("snapshot_interval", "%s is negative", o.SnapshotInterval)
+		p.Add("snapshot_interval", "%s is negative", o.SnapshotInterval)
 	}
-	p.between("trailing_logs", int64(min(o.TrailingLogs, 1<<40)), 0, 1<<20)
+	if o.TrailingLogs > 1<<20 {
+		p.Add("trailing_logs", "%d is above %d", o.TrailingLogs, 1<<20)
+	}
 	if b := o.Bootstrap; b != nil && b.Adopt != nil {
 		if s, err := ParseExport(b.Adopt); err != nil {
-			p.add("bootstrap", "%s", err)
+			p.Add("bootstrap", "%s", err)
 		} else if b.Generation <= s.cluster.Generation {
-			p.add("bootstrap", "cluster generation %d is not above %d, the generation of the export", b.Generation, s.cluster.Generation)
+			p.Add("bootstrap", "cluster generation %d is not above %d, the generation of the export", b.Generation, s.cluster.Generation)
 		}
 	}
-	return p.err("metadata options")
+	return p.Err("metadata options")
 }
 
 // random returns a random u64 that is not zero.

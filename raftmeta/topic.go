@@ -1,33 +1,30 @@
 package raftmeta
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
 // Values of the enumerated topic settings.
 const (
-	AckAccepted  = "accepted"
-	AckCommitted = "committed"
-	AckArchived  = "archived"
+	AckAccepted  = string(broker.AckAccepted)
+	AckCommitted = string(broker.AckCommitted)
+	AckArchived  = string(broker.AckArchived)
 
-	FailoverAutomatic = "automatic"
-	FailoverWait      = "wait"
+	FailoverAutomatic = broker.FailoverAutomatic
+	FailoverWait      = broker.FailoverWait
 
-	CompressionZstd = "zstd"
-	CompressionNone = "none"
+	CompressionZstd = broker.CompressionZstd
+	CompressionNone = broker.CompressionNone
 )
 
 // Bounds and defaults of topic settings. Durations are milliseconds.
 const (
-	MinVisibilityMs = 1000
-	MaxVisibilityMs = 12 * 60 * 60 * 1000
-	MaxInFlight     = 1_000_000
-	MaxRecordBytes  = 16 << 20
-	MaxRetentionMs  = 100 * 366 * 24 * 60 * 60 * 1000 // 100 years: sums with a clock stay far from overflow
+	MinVisibilityMs = broker.MinVisibilityMS
+	MaxVisibilityMs = broker.MaxVisibilityMS
+	MaxInFlight     = broker.MaxInFlight
+	MaxRecordBytes  = broker.MaxRecordBytes
+	MaxRetentionMs  = broker.MaxRetentionMS
 
 	defaultRetentionMs      = 7 * 24 * 60 * 60 * 1000
 	defaultLocalRetentionMs = 24 * 60 * 60 * 1000
@@ -93,36 +90,60 @@ func (s *TopicSettings) resolve() {
 // field at once: the error has code invalid_argument and a fact "fields", a
 // map from field to what is wrong with it. An empty Failover is accepted.
 func (t Topic) Validate() error {
-	var p problems
-	if err := broker.ValidateName("topic", t.Name); err != nil {
-		p.add("name", "%s", err)
-	}
-	p.between("partitions", int64(t.Partitions), 1, broker.MaxPartitions)
-	t.TopicSettings.check(&p)
-	return p.err("topic")
+	var p broker.Problems
+	spec := t.TopicSettings.spec()
+	spec.Name, spec.Partitions = t.Name, &t.Partitions
+	spec.CheckNew(&p)
+	return p.Err("topic")
 }
 
 // Validate checks the settings as Topic.Validate does.
 func (s TopicSettings) Validate() error {
-	var p problems
-	s.check(&p)
-	return p.err("topic settings")
+	var p broker.Problems
+	spec := s.spec()
+	spec.Check(&p)
+	return p.Err("topic settings")
 }
 
-func (s TopicSettings) check(p *problems) {
-	const anyBytes = 1 << 62
-	p.between("retention_ms", s.RetentionMs, 0, MaxRetentionMs)
-	p.between("retention_bytes", s.RetentionBytes, 0, anyBytes)
-	p.between("local_retention_ms", s.LocalRetentionMs, 0, MaxRetentionMs)
-	p.between("local_retention_bytes", s.LocalRetentionBytes, 0, anyBytes)
-	p.between("visibility_timeout_ms", s.VisibilityTimeoutMs, MinVisibilityMs, MaxVisibilityMs)
-	p.between("max_in_flight_per_partition", int64(s.MaxInFlightPerPartition), 0, MaxInFlight)
-	p.between("max_record_bytes", s.MaxRecordBytes, 1, MaxRecordBytes)
-	p.oneOf("default_ack", s.DefaultAck, AckAccepted, AckCommitted, AckArchived)
-	if s.Failover != "" {
-		p.oneOf("failover", s.Failover, FailoverAutomatic, FailoverWait)
+// spec is what a client would say to get the settings. An empty Failover is
+// left out.
+func (s *TopicSettings) spec() broker.TopicSpec {
+	ack, inFlight := broker.Ack(s.DefaultAck), int64(s.MaxInFlightPerPartition)
+	spec := broker.TopicSpec{
+		RetentionMS: &s.RetentionMs, RetentionBytes: &s.RetentionBytes,
+		LocalRetentionMS: &s.LocalRetentionMs, LocalRetentionBytes: &s.LocalRetentionBytes,
+		VisibilityTimeoutMS: &s.VisibilityTimeoutMs, MaxInFlightPerPartition: &inFlight, MaxRecordBytes: &s.MaxRecordBytes,
+		DefaultAck: &ack, Compression: &s.Compression,
 	}
-	p.oneOf("compression", s.Compression, CompressionZstd, CompressionNone)
+	if s.Failover != "" {
+		spec.Failover = &s.Failover
+	}
+	return spec
+}
+
+// With returns the settings with those of a client laid over them. The client's
+// are within their bounds.
+func (s TopicSettings) With(spec *broker.TopicSpec) TopicSettings {
+	lay(&s.RetentionMs, spec.RetentionMS)
+	lay(&s.RetentionBytes, spec.RetentionBytes)
+	lay(&s.LocalRetentionMs, spec.LocalRetentionMS)
+	lay(&s.LocalRetentionBytes, spec.LocalRetentionBytes)
+	lay(&s.VisibilityTimeoutMs, spec.VisibilityTimeoutMS)
+	lay(&s.MaxRecordBytes, spec.MaxRecordBytes)
+	lay(&s.DefaultAck, (*string)(spec.DefaultAck))
+	lay(&s.Failover, spec.Failover)
+	lay(&s.Compression, spec.Compression)
+	if v := spec.MaxInFlightPerPartition; v != nil {
+		s.MaxInFlightPerPartition = uint32(*v)
+	}
+	return s
+}
+
+// lay gives a field the value that was given, if one was.
+func lay[T any](field *T, value *T) {
+	if value != nil {
+		*field = *value
+	}
 }
 
 // validate checks a topic that stands in a state.
@@ -134,41 +155,4 @@ func (t Topic) validate() error {
 		return errcode.New(errcode.InvalidArgument, "topic %.40q has no failover setting", t.Name)
 	}
 	return t.Validate()
-}
-
-// problems collects what is wrong, in the order of the checks.
-type problems struct {
-	list   []string
-	fields map[string]string
-}
-
-func (p *problems) add(field, format string, args ...any) {
-	msg := fmt.Sprintf(format, args...)
-	if p.fields == nil {
-		p.fields = make(map[string]string)
-	}
-	p.fields[field] = msg
-	p.list = append(p.list, field+": "+msg)
-}
-
-func (p *problems) between(field string, v, low, high int64) {
-	if v < low || v > high {
-		p.add(field, "%d is not in %d..%d", v, low, high)
-	}
-}
-
-func (p *problems) oneOf(field, v string, allowed ...string) {
-	for _, a := range allowed {
-		if v == a {
-			return
-		}
-	}
-	p.add(field, "%.40q is not one of %s", v, strings.Join(allowed, ", "))
-}
-
-func (p *problems) err(what string) error {
-	if len(p.list) == 0 {
-		return nil
-	}
-	return errcode.New(errcode.InvalidArgument, "%s not accepted: %s", what, strings.Join(p.list, "; ")).With("fields", p.fields)
 }

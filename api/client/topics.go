@@ -44,6 +44,14 @@ func (c *Client) Topics(ctx context.Context, token string, limit int) (topics []
 	return page.Topics, page.Next, err
 }
 
+// SetTopic changes the settings that change names, all of them or none; they
+// hold when it returns. Name and partitions cannot be changed.
+func (c *Client) SetTopic(ctx context.Context, name string, change broker.TopicSpec) (broker.TopicInfo, error) {
+	var info broker.TopicInfo
+	_, err := c.callJSON(ctx, request{method: http.MethodPatch, path: path("v1", "topics", name)}, change, &info)
+	return info, err
+}
+
 // DeleteTopic deletes a topic and everything in it; without force only when
 // every record is settled.
 func (c *Client) DeleteTopic(ctx context.Context, name string, force bool) error {

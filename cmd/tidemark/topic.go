@@ -11,8 +11,8 @@ import (
 )
 
 func newTopic(p *process, c *connection) *cobra.Command {
-	cmd := family("topic", "Create, list, describe, trim and remove topics", "  tidemark topic ls",
-		newTopicCreate(p, c), newTopicLs(p, c), newTopicInfo(p, c), newTopicTrim(p, c), newTopicRm(p, c))
+	cmd := family("topic", "Create, list, describe, change, trim and remove topics", "  tidemark topic ls",
+		newTopicCreate(p, c), newTopicLs(p, c), newTopicInfo(p, c), newTopicSet(p, c), newTopicTrim(p, c), newTopicRm(p, c))
 	c.flags(cmd)
 	return cmd
 }
@@ -20,9 +20,7 @@ func newTopic(p *process, c *connection) *cobra.Command {
 func newTopicCreate(p *process, c *connection) *cobra.Command {
 	var asJSON bool
 	var partitions uint32
-	var ack, failover, compression string
-	durations := map[string]*time.Duration{}
-	sizes := map[string]*string{}
+	var settings topicFlags
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a topic",
 		Long: "Create a topic. The number of partitions is fixed for ever; what is not given takes the node's defaults.",
@@ -32,74 +30,21 @@ func newTopicCreate(p *process, c *connection) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.Uint32Var(&partitions, "partitions", broker.DefaultPartition, "number of partitions, 1 to 1024")
-	for name, usage := range map[string]string{
-		"retention":          "time after which records are removed, also from the archive; 0s keeps them for ever",
-		"local-retention":    "time after which archived records leave the local disk",
-		"visibility-timeout": "how long a consumer holds a record before it goes back",
-	} {
-		durations[name] = f.Duration(name, 0, usage)
-	}
-	for name, usage := range map[string]string{
-		"retention-bytes":       "size of a partition above which its oldest records are removed",
-		"local-retention-bytes": "size of a partition on local disk above which archived records leave it",
-		"max-record-bytes":      "largest value of a record, up to 16MiB",
-	} {
-		sizes[name] = f.String(name, "", usage)
-	}
-	inFlight := f.Int64("max-in-flight", 0, "records of one partition that consumers hold at once")
-	f.StringVar(&ack, "default-ack", "", "level of a produce that names none: accepted, committed or archived")
-	f.StringVar(&failover, "failover", "", "automatic or wait")
-	f.StringVar(&compression, "compression", "", "zstd or none")
+	settings.add(f)
 	f.BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := broker.ValidateName("topic", args[0]); err != nil {
 			return usageError{err}
 		}
 		spec := broker.TopicSpec{Name: args[0]}
-		given := f.Changed
-		if given("partitions") {
+		if f.Changed("partitions") {
 			if partitions == 0 || partitions > broker.MaxPartitions {
 				return usagef("--partitions %d is not between 1 and %d", partitions, broker.MaxPartitions)
 			}
 			spec.Partitions = &partitions
 		}
-		for name, field := range map[string]**int64{
-			"retention": &spec.RetentionMS, "local-retention": &spec.LocalRetentionMS, "visibility-timeout": &spec.VisibilityTimeoutMS,
-		} {
-			if given(name) {
-				ms := durations[name].Milliseconds()
-				if ms < 0 || *durations[name] > 0 && ms == 0 {
-					return usagef("--%s %s is not a whole number of milliseconds from 0 on", name, durations[name])
-				}
-				*field = &ms
-			}
-		}
-		for name, field := range map[string]**int64{
-			"retention-bytes": &spec.RetentionBytes, "local-retention-bytes": &spec.LocalRetentionBytes, "max-record-bytes": &spec.MaxRecordBytes,
-		} {
-			if given(name) {
-				n, err := parseBytes(*sizes[name])
-				if err != nil {
-					return usagef("--%s: %w", name, err)
-				}
-				*field = &n
-			}
-		}
-		if given("max-in-flight") {
-			spec.MaxInFlightPerPartition = inFlight
-		}
-		if given("default-ack") {
-			level, err := parseAck(ack)
-			if err != nil {
-				return err
-			}
-			spec.DefaultAck = &level
-		}
-		if given("failover") {
-			spec.Failover = &failover
-		}
-		if given("compression") {
-			spec.Compression = &compression
+		if err := settings.lay(f, &spec); err != nil {
+			return err
 		}
 		cl, err := c.open()
 		if err != nil {

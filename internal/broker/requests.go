@@ -19,23 +19,6 @@ const (
 	AckArchived  Ack = "archived"  // in the object store, with all that a restore needs
 )
 
-// TopicSpec are the settings a client gives for a new topic. Nil means the
-// default.
-type TopicSpec struct {
-	Name                    string  `json:"name"`
-	Partitions              *uint32 `json:"partitions,omitempty"`
-	RetentionMS             *int64  `json:"retention_ms,omitempty"`
-	RetentionBytes          *int64  `json:"retention_bytes,omitempty"`
-	LocalRetentionMS        *int64  `json:"local_retention_ms,omitempty"`
-	LocalRetentionBytes     *int64  `json:"local_retention_bytes,omitempty"`
-	VisibilityTimeoutMS     *int64  `json:"visibility_timeout_ms,omitempty"`
-	MaxInFlightPerPartition *int64  `json:"max_in_flight_per_partition,omitempty"`
-	MaxRecordBytes          *int64  `json:"max_record_bytes,omitempty"`
-	DefaultAck              *Ack    `json:"default_ack,omitempty"`
-	Failover                *string `json:"failover,omitempty"`    // "automatic" or "wait"
-	Compression             *string `json:"compression,omitempty"` // "zstd" or "none"
-}
-
 // TopicInfo describes one topic.
 type TopicInfo struct {
 	Name                    string           `json:"name"`
