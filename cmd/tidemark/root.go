@@ -34,7 +34,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	c.p = p
 	root.AddCommand(
 		newServe(p), newTopic(p, c), newProduce(p, c), newConsume(p, c), newReplay(p, c),
-		newRestore(p), newArchive(p, c), newBucket(p), newWAL(p), newSegment(p), newHealthcheck(p, c), newVersion(p),
+		newRestore(p), newArchive(p, c), newBucket(p), newWAL(p), newSegment(p), newHealthcheck(p, c), newBench(p, c), newVersion(p),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see `%s --help`", err, cmd.CommandPath())

@@ -1,0 +1,85 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tidemark-mq/tidemark/bench/load"
+	"github.com/tidemark-mq/tidemark/bench/rawhttp"
+	"github.com/tidemark-mq/tidemark/bench/records"
+)
+
+// Options say what is measured. All of them stand in the report.
+type Options struct {
+	Target      *rawhttp.Target
+	Size        int // bytes of a record
+	Kind        records.Kind
+	Partitions  int
+	Connections int
+	Rate        float64 // operations a second: open loop alone; 0: by Max
+	Max         bool    // the closed loop alone; else the open loop at half its rate follows it
+	Warmup      time.Duration
+	Duration    time.Duration // of each measurement
+	Runs        int
+	Ack         string // "": the topic's level
+	Keep        bool   // topics stay
+
+	Batch   int   // records of a batch
+	NDJSON  bool  // batches as NDJSON instead of frames
+	Records int   // to consume, in each run
+	Take    []int // records of one consume
+	Readers int   // consumers of e2e
+
+	// Progress hears how far a stage is; may be nil.
+	Progress func(stage string, done, total int64)
+}
+
+// Bounds of options.
+const (
+	MaxRuns    = 100
+	MaxRecords = 1_000_000_000
+	maxBatch   = 1000
+	maxTake    = 100
+)
+
+// Check reports everything that is wrong with the options.
+func (o *Options) Check() error {
+	var errs []error
+	within := func(name string, v, low, high int) {
+		if v < low || v > high {
+			errs = append(errs, fmt.Errorf("%s: %d is not within %d and %d", name, v, low, high))
+		}
+	}
+	within("record size", o.Size, records.MinBytes, records.MaxBytes)
+	within("partitions", o.Partitions, 1, 1024)
+	within("connections", o.Connections, 1, load.MaxConnections)
+	within("runs", o.Runs, 1, MaxRuns)
+	within("batch", o.Batch, 1, maxBatch)
+	within("records", o.Records, 100, MaxRecords)
+	within("consumers", o.Readers, 1, 1000)
+	for _, n := range o.Take {
+		within("records of a consume", n, 1, maxTake)
+	}
+	if o.Rate < 0 || o.Rate > 1e6 {
+		errs = append(errs, fmt.Errorf("rate: %g is not within 0 and 1000000 a second", o.Rate))
+	}
+	if o.Duration < 10*time.Millisecond || o.Duration > 30*24*time.Hour || o.Warmup < 0 || o.Warmup > time.Hour {
+		errs = append(errs, errors.New("times: a measurement lasts 10ms to 720h, its warm-up up to 1h"))
+	}
+	if o.NDJSON && o.Kind == records.Noise {
+		errs = append(errs, errors.New("records of noise are no JSON, so they cannot be sent as NDJSON"))
+	}
+	switch o.Ack {
+	case "", "accepted", "committed", "archived":
+	default:
+		errs = append(errs, fmt.Errorf("ack: there is no level %q, but accepted, committed and archived", o.Ack))
+	}
+	return errors.Join(errs...)
+}
+
+// ParseKind reads what records are made of: text or noise.
+func ParseKind(name string) (records.Kind, error) { return records.ParseKind(name) }
+
+// MaxRecordBytes bounds a record.
+const MaxRecordBytes = records.MaxBytes
