@@ -64,17 +64,18 @@ func (l *Ledger) Seen(b []byte) (Stamp, error) {
 	s, err := l.run.Check(b)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.mu.nSeen++
 	if err != nil {
 		l.mu.corrupt++
 		l.problem("%v", err)
 		return s, err
 	}
 	of(l.mu.seen, s.Stream).add(s.Seq)
-	l.mu.nSeen++
 	return s, nil
 }
 
-// Counts returns how many records were accepted and how many were seen.
+// Counts returns how many records were accepted, and how many were seen, changed
+// ones too.
 func (l *Ledger) Counts() (accepted, seen uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -196,7 +196,7 @@ func TestBenchFails(t *testing.T) {
 		words := strings.Fields(c.args)
 		args := append(append([]string{words[0]}, brief[words[0]]...), words[1:]...)
 		rep, r := runBench(t, command{}, append(args, "--server", faulty(t, s.url(""), c.path, c.wrong))...)
-		if r.code != exitFailed || rep.Report == nil || !c.check(rep.Report) {
+		if r.code != exitFailed || rep.Report == nil || (rep.Check == nil) != (c.name == "refused") || !c.check(rep.Report) {
 			t.Errorf("%s: exit %d, %+v: %s", c.name, r.code, rep.Report, r.err)
 			continue
 		}
