@@ -50,7 +50,9 @@ type Producer interface {
 	// Produce appends the records, all or none, and returns when req.Ack
 	// holds or req.Wait is over (code NotConfirmed, with the placements that
 	// were assigned in Produced). The records' bytes are not kept after it
-	// returns. Record timestamps of zero are stamped.
+	// returns. Record timestamps of zero are stamped. Code PreconditionFailed
+	// with next_offset: the log ended elsewhere than req.ExpectedOffset, and
+	// nothing was appended.
 	Produce(ctx context.Context, req ProduceRequest) (Produced, error)
 }
 

@@ -249,6 +249,11 @@ func (f *fakeBroker) Produce(ctx context.Context, req ProduceRequest) (Produced,
 		out.Ack = f.ack
 	}
 	out.Archived = out.Ack == AckArchived
+	if want := req.ExpectedOffset; want != nil {
+		if next := t.parts[req.Records[0].Partition].end(); next != *want {
+			return Produced{}, errcode.New(errcode.PreconditionFailed, "it would begin at %d", next).With("next_offset", next)
+		}
+	}
 	places := map[uint32]*Placement{}
 	for _, r := range req.Records {
 		at := uint32(r.Partition)

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -35,6 +36,9 @@ func (s *Server) produce(x *exchange) error {
 	}
 	partition, err := x.partition()
 	if err != nil {
+		return err
+	}
+	if req.ExpectedOffset, err = x.expectedOffset(partition); err != nil {
 		return err
 	}
 	if err := x.recordHeaders(); err != nil {
@@ -81,6 +85,22 @@ func (x *exchange) produceRequest() (ProduceRequest, error) {
 		return req, errcode.New(errcode.InvalidArgument, "parameter wait is %v; the longest is %v", req.Wait, longest)
 	}
 	return req, x.needTopic()
+}
+
+// expectedOffset reads where the record has to begin. Without a partition that
+// would be a question of luck.
+func (x *exchange) expectedOffset(partition int32) (*int64, error) {
+	if _, ok := x.query.get("expected_offset"); !ok {
+		return nil, nil
+	}
+	offset, err := x.query.whole("expected_offset", 0, 0, math.MaxInt64)
+	if err != nil {
+		return nil, err
+	}
+	if partition < 0 {
+		return nil, errcode.New(errcode.InvalidArgument, "parameter expected_offset needs the parameter partition: each partition counts its own offsets")
+	}
+	return &offset, nil
 }
 
 // recordBytes is the bound of one value: the topic's, else the node's.

@@ -352,3 +352,29 @@ func TestB18B19AnyBytesComeBack(t *testing.T) {
 	}
 	check("consume", page.Messages)
 }
+
+// expected_offset: appended where it says or not at all, with the end of the log in
+// the refusal; it needs a partition, and is an offset in digits.
+func TestExpectedOffset(t *testing.T) {
+	s := start(t)
+	s.want(s.post("/v1/topics/orders/produce?partition=1&expected_offset=0", "a"), 202, "")
+	for _, at := range []string{"0", "2", "9223372036854775807"} {
+		a := s.want(s.post("/v1/topics/orders/produce?partition=1&expected_offset="+at, "b"), 412, "precondition_failed")
+		if !strings.Contains(a.body, `"retry":"never","next_offset":1}`) {
+			t.Errorf("at %s: %s", at, a.body)
+		}
+	}
+	s.want(s.post("/v1/topics/orders/produce?partition=1&expected_offset=1&ack=committed", "b"), 200, "")
+	before := s.f.produces
+	a := s.want(s.post("/v1/topics/orders/produce?expected_offset=2", "c"), 400, "invalid_argument")
+	if !strings.Contains(a.body, "needs the parameter partition") {
+		t.Error(a.body)
+	}
+	s.want(s.post("/v1/topics/orders/produce?expected_offset=2&key=k", "c"), 400, "invalid_argument")
+	for _, at := range []string{"", "-1", "1.0", "1e3", "+1", "9223372036854775808", "abc"} {
+		s.want(s.post("/v1/topics/orders/produce?partition=1&expected_offset="+at, "c"), 400, "invalid_argument")
+	}
+	if n := s.f.count("orders"); n != 2 || s.f.produces != before {
+		t.Errorf("%d records are stored, %d produces reached the broker", n, s.f.produces-before)
+	}
+}

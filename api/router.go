@@ -35,7 +35,7 @@ func (s *Server) routes() []route {
 		{method: http.MethodDelete, template: "/v1/topics/:topic", params: []string{"force"}, serve: s.deleteTopic},
 		{
 			method: http.MethodPost, template: "/v1/topics/:topic/produce", serve: s.produce,
-			params: []string{"key", "partition", "ack", "wait"}, later: []string{"delay", "deliver_at", "expected_offset"},
+			params: []string{"key", "partition", "ack", "wait", "expected_offset"}, later: []string{"delay", "deliver_at"},
 		},
 		{
 			method: http.MethodPost, template: "/v1/topics/:topic/produce/batch", serve: s.produceBatch,

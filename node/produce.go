@@ -45,6 +45,9 @@ func (n *Node) Produce(ctx context.Context, req broker.ProduceRequest) (broker.P
 	if len(req.Records) == 0 {
 		return broker.Produced{}, errcode.New(errcode.InvalidArgument, "there are no records to append")
 	}
+	if req.ExpectedOffset != nil && (len(req.Records) > 1 || req.Records[0].Partition < 0) {
+		return broker.Produced{}, errcode.New(errcode.InvalidArgument, "an expected offset goes with one record that names its partition")
+	}
 	now := n.opts.Now().UnixMilli()
 	e := encoders.Get().(*encoder)
 	defer e.release()
@@ -52,11 +55,12 @@ func (n *Node) Produce(ctx context.Context, req broker.ProduceRequest) (broker.P
 	if err != nil {
 		return broker.Produced{}, err
 	}
+	parts[0].Expected = req.ExpectedOffset
 	ctx, cancel := n.deadline(ctx, req.Wait)
 	defer cancel()
 	lsn, err := n.engine.Append(parts, now)
 	if err != nil {
-		return broker.Produced{}, err
+		return broker.Produced{}, n.refusedAppend(ctx, lsn, err)
 	}
 	out := broker.Produced{Topic: t.Name, Ack: ack, Placements: placements(parts, now)}
 	if err := n.log.WaitDurable(ctx, lsn); err != nil {
@@ -71,6 +75,23 @@ func (n *Node) Produce(ctx context.Context, req broker.ProduceRequest) (broker.P
 		out.Archived = true
 	}
 	return out, nil
+}
+
+// refusedAppend gives an append's error. That the log ends elsewhere than was
+// expected is told only when what it ends with is durable: else a crash could
+// take that back, and the offset that was refused would be free again.
+func (n *Node) refusedAppend(ctx context.Context, lsn uint64, err error) error {
+	if !errcode.Is(err, errcode.PreconditionFailed) {
+		return err
+	}
+	if wait := n.log.WaitDurable(ctx, lsn); wait != nil {
+		if errcode.Is(wait, errcode.NotConfirmed) || errcode.Is(wait, errcode.Canceled) {
+			// Nothing of this request was stored, so it is not left in doubt.
+			return errcode.New(errcode.Unavailable, "the end of the log is not durable yet, so nobody can tell whether the expected offset is free; nothing was stored: %v", wait).After(time.Second)
+		}
+		return wait
+	}
+	return err
 }
 
 // notArchived keeps the reason of a fenced node: the record may have been

@@ -70,6 +70,9 @@ type ProduceRequest struct {
 	Records []NewRecord
 	Ack     Ack
 	Wait    time.Duration
+	// ExpectedOffset is where the one record, which names its partition, has to
+	// begin: else nothing is appended. Nil: wherever the log ends.
+	ExpectedOffset *int64
 }
 
 // Produced says where the records stand, by partition.

@@ -21,8 +21,11 @@ type Batch struct {
 
 // Part is one partition's share of an append.
 type Part struct {
-	Partition  *Partition
-	Batches    []Batch
+	Partition *Partition
+	Batches   []Batch
+	// Expected is where the part has to begin, nil when that does not matter.
+	// It is compared under the lock that gives the offsets out.
+	Expected   *int64
 	Base       int64  // set by Append: offset of the first record
 	Generation uint32 // set by Append
 }
@@ -34,7 +37,10 @@ type Part struct {
 // to become durable and calls Advance, or gives up waiting with Late.
 //
 // Errors leave everything as it was: Overloaded (the memory budget is spent),
-// Closed, Storage, Poisoned, or why a partition refuses.
+// Closed, Storage, Poisoned, or why a partition refuses; PreconditionFailed with
+// the fact "next_offset" when a part would not begin where it has to. Then lsn
+// is that of the last append the refusal rests on, which need not be durable: who
+// tells anybody waits for it first, or a crash makes the refusal untrue.
 func (e *Engine) Append(parts []Part, appendMS int64) (lsn uint64, err error) {
 	if over := e.memory.Load(); over > e.opts.MemoryBudget {
 		e.crowd()
@@ -50,7 +56,7 @@ func (e *Engine) Append(parts []Part, appendMS int64) (lsn uint64, err error) {
 	}
 	slot, grown, err := e.place(parts, frame.CommitHeaderSize+len(parts)*frame.SectionHeaderSize+data, appendMS)
 	if err != nil {
-		return 0, err
+		return slot.LSN, err
 	}
 	if grown > 0 {
 		e.memory.Add(grown)
@@ -82,6 +88,9 @@ func (e *Engine) place(parts []Part, size int, appendMS int64) (slot wal.Slot, g
 		if p.mu.refused != nil {
 			return wal.Slot{}, 0, p.mu.refused
 		}
+		if want := parts[i].Expected; want != nil && *want != p.mu.next {
+			return wal.Slot{LSN: p.mu.tail.lastLSN()}, 0, p.unexpected(*want, p.mu.next)
+		}
 		// Before the reservation: a checkpoint that runs now must find the
 		// partition in its set once the frame has an LSN.
 		p.joinTailsLocked()
@@ -102,6 +111,10 @@ func (e *Engine) place(parts []Part, size int, appendMS int64) (slot wal.Slot, g
 		}
 	}
 	return slot, grown, nil
+}
+
+func (p *Partition) unexpected(want, next int64) error {
+	return errcode.New(errcode.PreconditionFailed, "partition %s would give the record offset %d, not %d; nothing was stored", p.ID, next, want).With("next_offset", next)
 }
 
 // fill copies a part's batches into its section.

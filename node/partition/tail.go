@@ -50,6 +50,15 @@ const (
 
 func (t *tail) len() int { return t.count }
 
+// lastLSN is the LSN of the newest batch that waits for the WAL, 0 when none
+// does.
+func (t *tail) lastLSN() uint64 {
+	if t.visible == t.count {
+		return 0
+	}
+	return t.at(t.count - 1).lsn
+}
+
 // at returns batch i.
 func (t *tail) at(i int) *tailBatch {
 	i += t.head
