@@ -1,7 +1,7 @@
 # Tidemark as a static binary in an image that holds nothing else: no shell, no
 # package manager, no root.
 #
-#   docker build --build-arg VERSION=$(git describe --tags --always) -t tidemark .
+#   docker build --build-arg VERSION=$(git describe --tags --always) --build-arg COMMIT=$(git rev-parse HEAD) -t tidemark .
 #   docker run -p 7942:7942 -v tidemark:/var/lib/tidemark -e TIDEMARK_ADMIN_PASSWORD=... tidemark
 
 FROM --platform=$BUILDPLATFORM golang:1.26-bookworm AS build
@@ -11,11 +11,12 @@ COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 ARG VERSION=devel
+ARG COMMIT=
 ARG TARGETOS
 ARG TARGETARCH
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION" -o /out/tidemark ./cmd/tidemark
+    go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$VERSION -X main.commit=$COMMIT" -o /out/tidemark ./cmd/tidemark
 # The data directory exists with the right owner before a volume is put over it.
 RUN mkdir -p /out/data && chmod 0700 /out/data
 

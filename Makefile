@@ -12,6 +12,7 @@ export TIDEMARK_TOOLS ?= $(HOME)/.cache/tidemark-tools
 export CGO_ENABLED ?= 0
 
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+COMMIT      ?= $(shell git rev-parse HEAD 2>/dev/null)
 # Test binaries at a time: one more than cores, because most of them also wait.
 TESTPAR     ?= 3
 TESTTIMEOUT ?= 25m
@@ -50,7 +51,7 @@ GOTEST := go test -p $(TESTPAR) -parallel 8 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
 
 .PHONY: build
 build: ## bin/tidemark, one static binary
-	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/tidemark ./cmd/tidemark
+	go build -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/tidemark ./cmd/tidemark
 
 .PHONY: run
 run: build ## one node on 127.0.0.1:7942, archive in ./tidemark-archive (ARGS="--http-addr ...")

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 // listener bounds how many connections are open, and wraps each in a conn.
 type listener struct {
 	net.Listener
+	tls     *tls.Config // nil: plain
 	limits  *Limits
 	metrics *metrics
 	open    atomic.Int64
@@ -21,8 +23,8 @@ type listener struct {
 	turned  sync.WaitGroup // those connections
 }
 
-func newListener(ln net.Listener, limits *Limits, m *metrics) *listener {
-	return &listener{Listener: ln, limits: limits, metrics: m, turning: make(chan struct{}, limits.RefusalsAtATime)}
+func newListener(ln net.Listener, secured *tls.Config, limits *Limits, m *metrics) *listener {
+	return &listener{Listener: ln, tls: secured, limits: limits, metrics: m, turning: make(chan struct{}, limits.RefusalsAtATime)}
 }
 
 // Accept returns the next connection within the bound. Those beyond it are
@@ -36,7 +38,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		if l.open.Add(1) <= int64(l.limits.Connections) {
 			l.metrics.connections.Inc()
-			return &conn{Conn: nc, l: l}, nil
+			return &conn{Conn: l.secured(nc), l: l}, nil
 		}
 		l.open.Add(-1)
 		l.metrics.turnedAway.Inc()
@@ -61,6 +63,7 @@ func (l *listener) turnAway(nc net.Conn) {
 		if nc.SetDeadline(time.Now().Add(time.Second)) != nil {
 			return
 		}
+		nc := l.secured(nc) // a handshake, within the same second
 		if _, err := nc.Write(rawAnswer("503 Service Unavailable", f)); err == nil {
 			linger(nc, bodyStep, time.Second)
 		}

@@ -19,6 +19,7 @@ type metrics struct {
 	refusals    *prometheus.CounterVec
 	connections prometheus.Gauge
 	turnedAway  prometheus.Counter
+	handshakes  prometheus.Counter
 	panics      prometheus.Counter
 	unreturned  prometheus.Counter
 
@@ -51,6 +52,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}, []string{"cause"}),
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tidemark_http_connections", Help: "Open connections."}),
 		turnedAway:  prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_http_connections_refused_total", Help: "Connections beyond the bound, answered 503 and closed."}),
+		handshakes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_http_handshake_failures_total", Help: "Connections that ended before their TLS handshake was done, other than by closing."}),
 		panics:      prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_http_panics_total", Help: "Handlers that panicked: each is a bug."}),
 		unreturned:  prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_http_leases_released_total", Help: "Leased records that went back at once because their answer could not be written."}),
 	}
@@ -58,7 +60,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.requests, m.seconds, m.bytesIn, m.bytesOut, m.refusals, m.connections, m.turnedAway, m.panics, m.unreturned,
+		m.requests, m.seconds, m.bytesIn, m.bytesOut, m.refusals, m.connections, m.turnedAway, m.handshakes, m.panics, m.unreturned,
 	} {
 		if err := reg.Register(c); err != nil {
 			return nil, errcode.Wrap(errcode.Internal, err, "register the metrics of the HTTP plane")

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ type Options struct {
 	// Authenticate checks a user's password and names the identity that
 	// bounds count by. Nil: everybody may do everything, as identity "".
 	Authenticate func(user, password string) (identity string, ok bool)
+	TLS          *tls.Config           // of every listener that is served; nil: plain HTTP
 	Metrics      http.Handler          // answers /metrics; nil: 404
 	Registerer   prometheus.Registerer // nil: the server's own metrics are not exported
 	Logger       *slog.Logger          // nil: nothing is logged
@@ -105,7 +107,7 @@ func (s *Server) Handler() http.Handler { return s }
 // Serve answers on ln until Shutdown, and returns nil then. It may be called
 // for several listeners.
 func (s *Server) Serve(ln net.Listener) error {
-	l := newListener(ln, &s.limits, s.metrics)
+	l := newListener(ln, s.opts.TLS, &s.limits, s.metrics)
 	s.mu.Lock()
 	s.mu.listeners = append(s.mu.listeners, l)
 	s.mu.Unlock()

@@ -34,44 +34,65 @@ func (l layer) ReadBytes() ([]byte, error) {
 	return nil, errors.New("a layer has no bytes")
 }
 
+// loaded is a configuration with where each of its settings comes from.
+type loaded struct {
+	config
+	file string            // "" = none
+	text map[string]string // by key: what was given, or the default; missing where there is neither
+	from map[string]string // by key: "default", "--flag", "VARIABLE" or "file:line"
+}
+
 // loadConfig lays defaults, file, environment and flags over one another, and
-// reports everything that is wrong in any of them at once.
-func loadConfig(p *process, flags *pflag.FlagSet, file string) (config, error) {
-	var wrong configErrors
-	k := koanf.New(".")
+// reports everything that is wrong in any of them at once. What is right is in
+// the result beside an error too, unless whole is false: then the file could not
+// be read, and what is missing says nothing.
+func loadConfig(p *process, flags *pflag.FlagSet, file string, wrong *configErrors) (l loaded, whole bool) {
 	if file == "" {
 		file = p.getenv("TIDEMARK_CONFIG")
 	}
+	k := koanf.New(".")
+	l = loaded{file: file, from: map[string]string{}}
+	put := func(values layer, from, name func(*setting) string) {
+		check(values, wrong, name)
+		load(k, values)
+		for i := range settings {
+			if s := &settings[i]; values[s.key()] != nil {
+				l.from[s.key()] = from(s)
+			}
+		}
+	}
+	whole = true
 	if file != "" {
-		f := readConfigFile(file, &wrong)
-		load(k, f.values)
-		check(f.values, &wrong, func(s *setting) string { return fmt.Sprintf("%s:%d: %s", file, f.lines[s.key()], s.key()) })
+		var f configFile
+		f, whole = readConfigFile(file, wrong)
+		from := func(s *setting) string { return fmt.Sprintf("%s:%d", file, f.lines[s.key()]) }
+		put(f.values, from, func(s *setting) string { return from(s) + ": " + s.key() })
 	}
-	variables := readVariables(p, &wrong)
-	load(k, variables)
-	check(variables, &wrong, (*setting).variable)
-	given := readFlags(flags)
-	load(k, given)
-	check(given, &wrong, func(s *setting) string { return "--" + s.name })
-	if len(wrong.errs) > 0 {
-		return config{}, &wrong
-	}
+	put(readVariables(p, wrong), (*setting).variable, (*setting).variable)
+	put(readFlags(flags), (*setting).flag, (*setting).flag)
 	final := koanf.New(".")
-	load(final, defaults(k.String("dev")))
+	lowest := defaults(k.String("dev"))
+	load(final, lowest)
 	// Every text was parsed once already, and merging maps cannot fail.
 	_ = final.Merge(k)
-	var c config
+	l.text = map[string]string{}
 	for i := range settings {
 		s := &settings[i]
-		if err := s.parse(&c, final.String(s.key())); err != nil && final.Exists(s.key()) {
+		if !final.Exists(s.key()) {
+			continue
+		}
+		l.text[s.key()] = final.String(s.key())
+		if l.from[s.key()] == "" {
+			l.from[s.key()] = "default"
+		}
+		if err := s.parse(&l.config, l.text[s.key()]); err != nil {
 			wrong.add("--%s: %w", s.name, err)
 		}
 	}
-	complete(&c, &wrong)
-	if len(wrong.errs) > 0 {
-		return config{}, &wrong
+	if whole {
+		complete(&l.config, wrong)
 	}
-	return c, nil
+	return l, whole
 }
 
 // load puts a layer on top; a map of texts cannot fail to merge.
@@ -93,20 +114,27 @@ func defaults(dev string) layer {
 	return l
 }
 
-// check parses every text of a layer; name says where a setting of it stands.
+// check parses every text of a layer and takes out what cannot be read; name
+// says where a setting of it stands.
 func check(l layer, wrong *configErrors, name func(*setting) string) {
 	for i := range settings {
 		s := &settings[i]
-		if v, ok := l[s.key()]; ok {
-			if err := s.parse(new(config), v.(string)); err != nil {
-				wrong.add("%s: %w", name(s), err)
-			}
+		v, ok := l[s.key()]
+		if !ok {
+			continue
+		}
+		if err := s.parse(new(config), v.(string)); err != nil {
+			wrong.add("%s: %w", name(s), err)
+			delete(l, s.key())
 		}
 	}
 }
 
 // complete makes paths absolute and checks what no single setting knows.
 func complete(c *config, wrong *configErrors) {
+	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
+		wrong.add("--tls-cert-file and --tls-key-file go together: one of them is missing")
+	}
 	if c.DataDir == "" {
 		wrong.add("no data directory: set --data-dir (or TIDEMARK_DATA_DIR), or try it out with --dev")
 		return
@@ -159,7 +187,7 @@ func readFlags(flags *pflag.FlagSet) layer {
 // to the build, or nothing.
 var foreign = []string{
 	"TIDEMARK_CONFIG", "TIDEMARK_ADMIN_PASSWORD",
-	"TIDEMARK_SERVER", "TIDEMARK_USER", "TIDEMARK_PASSWORD", "TIDEMARK_PASSWORD_FILE",
+	"TIDEMARK_SERVER", "TIDEMARK_USER", "TIDEMARK_PASSWORD", "TIDEMARK_PASSWORD_FILE", "TIDEMARK_CA_FILE", "TIDEMARK_CONTEXT",
 	"TIDEMARK_TOOLS", "TIDEMARK_ARGS",
 }
 

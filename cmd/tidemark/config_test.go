@@ -1,8 +1,8 @@
 package main
 
 import (
+	"crypto/tls"
 	"flag"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -24,7 +24,12 @@ func configOf(t *testing.T, env []string, file string, args ...string) (config, 
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}
-	return loadConfig(&process{env: env}, flags, file)
+	var wrong configErrors
+	l, _ := loadConfig(&process{env: env}, flags, file, &wrong)
+	if len(wrong.errs) > 0 {
+		return l.config, &wrong
+	}
+	return l.config, nil
 }
 
 func writeFile(t *testing.T, name, text string) string {
@@ -49,7 +54,7 @@ func TestConfigLayers(t *testing.T) {
 	want := config{
 		DataDir: "/from/file", NodeID: "env", SegmentBytes: 3 << 20, SealAge: 3 * time.Minute, WALInterval: 2 * time.Second,
 		HTTPAddr: "0.0.0.0:7942", RaftAddr: "127.0.0.1:0", SealMinBytes: 1 << 20, FlushBytes: 512 << 10, WALMaxBytes: 2 << 30,
-		StateInterval: 10 * time.Minute, CacheBytes: 1 << 30, ShutdownGrace: 10 * time.Second, LogFormat: "json", LogLevel: slog.LevelInfo,
+		StateInterval: 10 * time.Minute, CacheBytes: 1 << 30, ShutdownGrace: 10 * time.Second, LogFormat: "json", LogLevel: slog.LevelInfo, TLSMinVersion: tls.VersionTLS12,
 		MergeInterval: 5 * time.Minute, MergeMinSegments: 8, RetentionInterval: 10 * time.Second,
 		GarbageGrace: time.Hour, GarbageInterval: 5 * time.Minute, PITRWindow: time.Hour, OrphanInterval: 24 * time.Hour, ScrubInterval: 14 * 24 * time.Hour,
 	}
@@ -59,11 +64,11 @@ func TestConfigLayers(t *testing.T) {
 }
 
 // Proves that every setting can be given by flag, by variable, and by key in
-// YAML and in JSON, to the same effect.
+// YAML, in JSON and in TOML, to the same effect.
 func TestEverySettingFromEverySource(t *testing.T) {
 	samples := map[string]string{
 		"dev": "true", "data-dir": "/d", "archive": "file:///a", "node-id": "n-9", "http-addr": "127.0.0.1:1", "raft-addr": "127.0.0.1:2",
-		"metrics-addr": "127.0.0.1:3", "pprof-addr": "127.0.0.1:4", "admin-password-file": "/p", "segment-bytes": "1.5MiB", "seal-age": "7s",
+		"metrics-addr": "127.0.0.1:3", "pprof-addr": "127.0.0.1:4", "admin-password-file": "/p", "tls-cert-file": "/c", "tls-key-file": "/k", "tls-min-version": "1.3", "segment-bytes": "1.5MiB", "seal-age": "7s",
 		"seal-min-bytes": "9", "flush-bytes": "1MB", "wal-interval": "3s", "wal-max-bytes": "5GiB", "state-interval": "5m", "memory-budget": "64MiB",
 		"cache-bytes": "3GiB", "disk-reserve": "2GiB", "retention-interval": "20s", "merge-interval": "2m", "merge-min-segments": "12",
 		"shutdown-grace": "1s", "garbage-grace": "2h", "garbage-interval": "1m", "pitr-window": "6h", "orphan-interval": "12h", "scrub-interval": "168h", "log-format": "text", "log-level": "warn",
@@ -79,8 +84,13 @@ func TestEverySettingFromEverySource(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.name == "data-dir" {
+		switch s.name {
+		case "data-dir":
 			base = nil
+		case "tls-cert-file":
+			base = append(base, "--tls-key-file=/other")
+		case "tls-key-file":
+			base = append(base, "--tls-cert-file=/other")
 		}
 		byFlag, err := configOf(t, nil, "", append(base, "--"+s.name+"="+sample)...)
 		if err != nil || byFlag == plain {
@@ -97,6 +107,10 @@ func TestEverySettingFromEverySource(t *testing.T) {
 		byJSON, err := configOf(t, nil, writeFile(t, "c.json", "{\n\t\""+s.key()+"\": \""+sample+"\"\n}"), base...)
 		if err != nil || byJSON != byFlag {
 			t.Errorf("JSON %s: %s: %v", s.key(), sample, err)
+		}
+		byTOML, err := configOf(t, nil, writeFile(t, "c.toml", "# a comment\n"+s.key()+" = \""+sample+"\"\n"), base...)
+		if err != nil || byTOML != byFlag {
+			t.Errorf("TOML %s: %s: %v", s.key(), sample, err)
 		}
 	}
 }
@@ -149,6 +163,12 @@ func TestConfigFilesThatAreNone(t *testing.T) {
 		{"a.json", "{\n\"node_id\": \"x\",\n}", "a.json:3: invalid character"},
 		{"a.json", "[1]", "a.json:1: json: cannot unmarshal array"},
 		{"a.json", "node_id: x", "a.json:1: invalid character"},
+		{"a.toml", "node_id = \"x\"\nseal_age = 5m\n", "a.toml:2: toml:"},
+		{"a.toml", "# c\n\n[node]\nid = 1\n", "a.toml:3: [node]: a configuration is one flat list"},
+		{"a.toml", "node_id = \"x\"\n\nnode.id = \"x\"\n", `a.toml:3: "node.id": no such setting`},
+		{"a.toml", "node_id = [\"x\"]\n", "a.toml:1: node_id needs one value"},
+		{"a.toml", "node_id = \"x\"\nnode_id = \"y\"\n", "a.toml:"},
+		{"a.toml", "node_id = \"x\"\nmerge_min_segments = 1_0\n", `a.toml:2: merge_min_segments: "1_0" is not a number`},
 		{"a.yaml", strings.Repeat("#", maxConfigFile+1), "is larger than 1 MiB"},
 	} {
 		path := writeFile(t, c.name, c.text)
@@ -237,39 +257,25 @@ func TestParseBytes(t *testing.T) {
 	}
 }
 
-// Proves that docs/configuration.md has the table that the flags come from.
+// Proves that docs/configuration.md is what `config docs` prints.
 // `go test ./cmd/tidemark -run Page -update` writes it.
 func TestConfigurationPage(t *testing.T) {
-	const path, begin, end = "../../docs/configuration.md", "<!-- settings -->\n", "<!-- end -->\n"
+	const path = "../../docs/configuration.md"
+	want := (command{}).must(t, "config", "docs")
+	if strings.Contains(want, "{{") || !strings.Contains(want, "| `--log-level` `log_level` `TIDEMARK_LOG_LEVEL` | level | info | SIGHUP |") {
+		t.Errorf("the page has no table: %.300s", want)
+	}
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := string(b)
-	from, to := strings.Index(page, begin), strings.Index(page, end)
-	if from < 0 || to < from {
-		t.Fatalf("%s has no place for the table", path)
-	}
-	var table strings.Builder
-	table.WriteString("| flag, key of the file, variable | form | default | what it is |\n|---|---|---|---|\n")
-	for _, s := range settings {
-		def := s.def
-		if def == "" {
-			def = "none"
-		}
-		if s.dev != "" {
-			def += "; with `--dev` " + s.dev
-		}
-		kind, usage := strings.ReplaceAll(s.kind, "|", ", "), strings.ReplaceAll(s.usage, "|", ", ")
-		fmt.Fprintf(&table, "| `--%s` `%s` `%s` | %s | %s | %s |\n", s.name, s.key(), s.variable(), kind, def, usage)
-	}
-	if page[from+len(begin):to] == table.String() {
+	if string(b) == want {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s differs from the table in settings.go; run go test ./cmd/tidemark -run Page -update", path)
+		t.Fatalf("%s differs from configpage.txt with the table in settings.go; run go test ./cmd/tidemark -run Page -update", path)
 	}
-	if err := os.WriteFile(path, []byte(page[:from+len(begin)]+table.String()+page[to:]), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tidemark-mq/tidemark/api/client"
+	"github.com/tidemark-mq/tidemark/internal/certs"
 )
 
 const (
@@ -28,6 +30,7 @@ type connection struct {
 	server       string
 	user         string
 	passwordFile string
+	caFile       string
 	http         *http.Client
 }
 
@@ -37,6 +40,7 @@ func (c *connection) flags(cmd *cobra.Command) {
 	f.StringVarP(&c.server, "server", "s", "", "node to talk to (TIDEMARK_SERVER) (default "+defaultServer+")")
 	f.StringVar(&c.user, "user", "", "user to authenticate as (TIDEMARK_USER) (default admin, with a password)")
 	f.StringVar(&c.passwordFile, "password-file", "", "file that holds the password (TIDEMARK_PASSWORD_FILE; or the password itself in TIDEMARK_PASSWORD)")
+	f.StringVar(&c.caFile, "ca-file", "", "certificates in PEM that an https server is trusted by, instead of the system's (TIDEMARK_CA_FILE)")
 }
 
 // address returns the node's URL: flag, then environment, then the default.
@@ -68,7 +72,11 @@ func (c *connection) open() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl, err := client.New(c.address(), client.Options{User: user, Password: password, HTTP: c.client(), Name: "tidemark-cli/" + version})
+	hc, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	cl, err := client.New(c.address(), client.Options{User: user, Password: password, HTTP: hc, Name: "tidemark-cli/" + version})
 	if err != nil {
 		return nil, usagef("--server: %w", err)
 	}
@@ -85,7 +93,11 @@ func (c *connection) wire() (*wire, error) {
 	if err := checkServer(base); err != nil {
 		return nil, err
 	}
-	return &wire{base: base, user: user, password: password, http: c.client()}, nil
+	hc, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	return &wire{base: base, user: user, password: password, http: hc}, nil
 }
 
 // checkServer refuses what is no node's address.
@@ -98,11 +110,20 @@ func checkServer(server string) error {
 }
 
 // client returns the one HTTP client of a command.
-func (c *connection) client() *http.Client {
-	if c.http == nil {
-		c.http = httpClient()
+func (c *connection) client() (*http.Client, error) {
+	if c.http != nil {
+		return c.http, nil
 	}
-	return c.http
+	file := c.caFile
+	if file == "" {
+		file = c.p.getenv("TIDEMARK_CA_FILE")
+	}
+	trust, err := certs.Client(file)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	c.http = httpClient(trust)
+	return c.http, nil
 }
 
 // close ends idle connections.
@@ -114,8 +135,9 @@ func (c *connection) close() {
 
 // httpClient has no overall timeout, which would end streams; the beginning of
 // an answer has one.
-func httpClient() *http.Client {
+func httpClient(trust *tls.Config) *http.Client {
 	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig:       trust,
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   5 * time.Second,

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -61,11 +62,16 @@ func oneLine(text string) string {
 // cannot say it itself.
 func explain(err error, server string) error {
 	var op *net.OpError
+	var untrusted *tls.CertificateVerificationError
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.Canceled):
 		return errcode.Wrap(errcode.Canceled, err, "interrupted")
+	case errors.As(err, &untrusted):
+		return errcode.New(errcode.Unavailable, "the certificate of %s is not trusted (%v): name the authority that signed it with --ca-file or TIDEMARK_CA_FILE, and the server as its certificate does", server, untrusted.Err)
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"): // net/http has no type for it
+		return errcode.New(errcode.Unavailable, "%s speaks plain HTTP: write its address as http://, or turn on TLS there", server)
 	case errors.As(err, &op) && op.Op == "dial":
 		return errcode.New(errcode.Unavailable, "no node answers at %s (%v): start one with `tidemark serve`, or name another with --server or TIDEMARK_SERVER", server, op.Err)
 	case errcode.Is(err, errcode.Unauthorized):

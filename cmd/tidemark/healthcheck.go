@@ -45,7 +45,11 @@ func askHealth(ctx context.Context, p *process, c *connection, path string) erro
 	if err != nil {
 		return usagef("--server: %w", err)
 	}
-	res, err := c.client().Do(req)
+	hc, err := c.client()
+	if err != nil {
+		return err
+	}
+	res, err := hc.Do(req)
 	if err != nil {
 		return explain(err, server)
 	}

@@ -83,7 +83,7 @@ func commandWords(line string) []string {
 	}
 	var words []string
 	for _, w := range strings.Fields(rest) {
-		if w == "|" || w == "#" {
+		if w == "|" || w == "#" || w == ">" {
 			break
 		}
 		words = append(words, strings.Trim(w, "')"))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"os"
@@ -12,14 +13,52 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	child "github.com/tidemark-mq/tidemark/internal/testkit/process"
 )
 
-// TestMain is the program itself when a benchmark starts this one as its node.
+// TestMain runs the program itself where a test has asked for it as a process of
+// its own (startProcess), and where a benchmark starts this one as its node.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "serve" {
+	if os.Getenv(asProgram) != "" || len(os.Args) > 1 && os.Args[1] == "serve" {
+		_ = os.Unsetenv(asProgram)
 		main()
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// asProgram makes the test binary behave as the program.
+const asProgram = "RUN_AS_TIDEMARK"
+
+// startProcess runs the program as a process of its own, until the end of the
+// test at the latest.
+func startProcess(t *testing.T, env []string, args ...string) *child.Process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := child.Start(child.Options{Path: exe, Args: args, Env: append(env, asProgram+"=1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// readyLine waits for the ready line of a serve.
+func readyLine(t *testing.T, p *child.Process) (r ready) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	line, err := p.FirstLine(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(line), &r); err != nil || r.Event != "ready" {
+		t.Fatalf("first line %q: %v", line, err)
+	}
+	return r
 }
 
 // result is what a command left behind.

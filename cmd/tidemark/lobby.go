@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -23,6 +24,7 @@ const (
 // the node's answer.
 type lobby struct {
 	ln   *net.TCPListener
+	tls  *tls.Config // nil: plain HTTP
 	http *http.Server
 	done chan struct{}
 
@@ -31,8 +33,8 @@ type lobby struct {
 	closeOnce sync.Once
 }
 
-func openLobby(ln net.Listener, progress func() string) *lobby {
-	l := &lobby{ln: ln.(*net.TCPListener), done: make(chan struct{})}
+func openLobby(ln net.Listener, secured *tls.Config, progress func() string) *lobby {
+	l := &lobby{ln: ln.(*net.TCPListener), tls: secured, done: make(chan struct{})}
 	l.http = &http.Server{
 		Handler: api.Starting(progress), ReadTimeout: lobbyTime, WriteTimeout: lobbyTime, MaxHeaderBytes: 16 << 10,
 		ConnState: func(c net.Conn, s http.ConnState) {
@@ -83,10 +85,13 @@ type lobbyDoor struct{ l *lobby }
 // Accept implements net.Listener.
 func (d lobbyDoor) Accept() (net.Conn, error) {
 	c, err := d.l.ln.Accept()
-	if err != nil && d.l.closing.Load() {
+	switch {
+	case err != nil && d.l.closing.Load():
 		return nil, net.ErrClosed
+	case err != nil || d.l.tls == nil:
+		return c, err
 	}
-	return c, err
+	return tls.Server(c, d.l.tls), nil
 }
 
 // Close implements net.Listener.

@@ -19,7 +19,15 @@ func main() {
 	signal.Ignore(syscall.SIGPIPE)
 	p := &process{
 		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		env: os.Environ(), signals: signals, exit: os.Exit,
+		env: os.Environ(), signals: signals, exit: os.Exit, onHangup: catchHangups,
 	}
 	os.Exit(p.run(os.Args[1:]))
+}
+
+// catchHangups has one place: signals that come while one is worked on are one
+// more together.
+func catchHangups() (<-chan os.Signal, func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	return signals, func() { signal.Stop(signals) }
 }

@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // process is what a command sees of the world.
@@ -17,7 +17,8 @@ type process struct {
 	env            []string         // NAME=value
 	signals        <-chan os.Signal // nil: none
 	exit           func(code int)   // ends the process on the second signal
-	node           connection       // of commands that talk to one
+	onHangup       func() (<-chan os.Signal, func())
+	node           connection // of commands that talk to one
 }
 
 // run executes one command line and returns the exit code.
@@ -60,6 +61,15 @@ func (p *process) watchSignals(done <-chan struct{}, cancel context.CancelFunc) 
 	}
 }
 
+// hangups begins to catch SIGHUP, which ends a process otherwise; stop lets it
+// be again.
+func (p *process) hangups() (signals <-chan os.Signal, stop func()) {
+	if p.onHangup == nil {
+		return nil, func() {}
+	}
+	return p.onHangup()
+}
+
 // getenv returns the value of a variable, the last one if it is given twice.
 func (p *process) getenv(name string) string {
 	value := ""
@@ -80,9 +90,5 @@ func (p *process) say(format string, args ...any) {
 // else. /dev/null is a character device too, so the mode alone does not tell.
 func isTerminal(v any) bool {
 	f, ok := v.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +33,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	c.p = p
 	root.AddCommand(
 		newServe(p), newTopic(p, c), newProduce(p, c), newConsume(p, c), newReplay(p, c),
-		newRestore(p), newArchive(p, c), newBucket(p), newWAL(p), newSegment(p), newHealthcheck(p, c), newBench(p, c), newVersion(p),
+		newRestore(p), newArchive(p, c), newBucket(p), newWAL(p), newSegment(p), newHealthcheck(p, c), newBench(p, c),
+		newConfig(p), newSurfaces(p), newVersion(p),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
@@ -121,24 +121,6 @@ func helpOrUnknown(cmd *cobra.Command, args []string) error {
 		like = fmt.Sprintf(" (%s?)", names[0])
 	}
 	return usagef("unknown command %q%s; see `%s --help`", args[0], like, cmd.CommandPath())
-}
-
-func newVersion(p *process) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version of this program",
-		Example: "  tidemark version --json",
-		Args:    args(),
-		RunE: func(*cobra.Command, []string) error {
-			if asJSON {
-				return p.printJSON(map[string]string{"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
-			}
-			_, err := fmt.Fprintf(p.stdout, "tidemark %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
 }
 
 // printJSON writes v as indented JSON.

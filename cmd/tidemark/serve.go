@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,19 +23,25 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tidemark-mq/tidemark/api"
+	"github.com/tidemark-mq/tidemark/internal/certs"
+	"github.com/tidemark-mq/tidemark/internal/reload"
 	"github.com/tidemark-mq/tidemark/node"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
 func newServe(p *process) *cobra.Command {
-	var file string
+	var o serveFlags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run a node",
 		Long: `Run a node until SIGTERM or SIGINT.
 
 Every flag is also a variable (--segment-bytes: TIDEMARK_SEGMENT_BYTES) and a key of
-the configuration file (segment_bytes), which is YAML or JSON. Flags go before
-variables, variables before the file.
+the configuration file (segment_bytes), which is YAML, JSON or TOML. Flags go
+before variables, variables before the file. Try one out with
+` + "`tidemark config check`" + `.
+
+SIGHUP reads file, password and certificate again; what may change so stands in
+docs/configuration.md.
 
 When the node serves, one line of JSON on stdout says where. The log goes to
 stderr.`,
@@ -43,16 +50,28 @@ stderr.`,
   tidemark serve --config /etc/tidemark.yaml --log-level debug`,
 		Args: args(),
 	}
-	cmd.Flags().StringVar(&file, "config", "", "configuration file (TIDEMARK_CONFIG)")
-	addSettings(cmd.Flags())
+	o.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		c, err := loadConfig(p, cmd.Flags(), file)
+		l, secret, err := prepare(p, o)
 		if err != nil {
 			return err
 		}
-		return serve(cmd.Context(), p, c)
+		return serve(cmd.Context(), p, o, l, secret)
 	}
 	return cmd
+}
+
+// serveFlags are how the command line names a configuration.
+type serveFlags struct {
+	file string
+	set  *pflag.FlagSet
+}
+
+// add gives a command the flags.
+func (o *serveFlags) add(cmd *cobra.Command) {
+	o.set = cmd.Flags()
+	o.set.StringVar(&o.file, "config", "", "configuration file (TIDEMARK_CONFIG)")
+	addSettings(o.set)
 }
 
 // settingFlag is the text of a setting; it is parsed with all other sources.
@@ -89,7 +108,13 @@ func addSettings(flags *pflag.FlagSet) {
 // server is a node and its listeners.
 type server struct {
 	c        config
+	secret   secrets
+	surfaces []surface
 	log      *slog.Logger
+	form     *logForm
+	gate     gate
+	certs    *certs.Server // nil: plain HTTP
+	grace    atomic.Int64  // shutdown_grace
 	registry *prometheus.Registry
 	archive  objstore.Store // nil without
 	node     *node.Node
@@ -116,40 +141,79 @@ var addProcessor = sync.OnceFunc(func() {
 })
 
 // serve runs a node until ctx ends or a listener fails.
-func serve(ctx context.Context, p *process, c config) (err error) {
+func serve(ctx context.Context, p *process, o serveFlags, l loaded, secret secrets) (err error) {
 	addProcessor()
-	password, err := p.secret(c.AdminPasswordFile, "", "TIDEMARK_ADMIN_PASSWORD")
+	hangups, deaf := p.hangups() // from here on SIGHUP does not end the process
+	defer deaf()
+	s := &server{c: l.config, secret: secret, surfaces: surfacesOf(&l.config, secret.password != ""), registry: prometheus.NewRegistry(), failed: make(chan error, 3)}
+	s.log, s.form = newLogger(p.stderr, &s.c)
+	s.grace.Store(int64(s.c.ShutdownGrace))
+	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	defer func() { err = errors.Join(err, s.close()) }()
+	reloader, err := reload.New(s.reloading(p, o, l), s.log, s.registry)
 	if err != nil {
 		return err
 	}
-	if password == "" && !c.Dev {
-		return usagef("no admin password: put it into TIDEMARK_ADMIN_PASSWORD or a file named by --admin-password-file, or try the broker out with --dev")
-	}
-	s := &server{c: c, log: newLogger(p.stderr, c), registry: prometheus.NewRegistry(), failed: make(chan error, 3)}
-	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	defer func() { err = errors.Join(err, s.close()) }()
-	if err := s.open(ctx, password); err != nil {
+	if err := s.open(ctx); err != nil {
 		return err
 	}
-	if password == "" {
-		p.say("security is off (--dev): everybody who reaches %s may do everything", s.httpAddr())
-	}
+	s.warn(p)
 	if err := s.announce(p); err != nil {
 		return err
 	}
+	reloads, stop := context.WithCancel(ctx)
+	defer stop() // before close waits for it
+	s.serving.Go(func() { reloader.Run(reloads, hangups) })
 	select {
 	case <-ctx.Done():
-		s.log.Info("shutting down", "grace", c.ShutdownGrace)
+		s.log.Info("shutting down", "grace", time.Duration(s.grace.Load()))
 		return nil
 	case err := <-s.failed:
 		return err
 	}
 }
 
+// warn says what an operator should know about the security of this node.
+func (s *server) warn(p *process) {
+	for _, path := range s.secret.exposed {
+		s.log.Warn("every user of this machine may read a file that holds a secret; take the right from it (chmod o-r)", "file", path)
+	}
+	switch {
+	case s.secret.password == "":
+		p.say("security is off (--dev): everybody who reaches %s may do everything", s.httpAddr())
+	case s.certs == nil && !onLoopback(s.http):
+		s.log.Warn("passwords and records cross the network as plain text: give --tls-cert-file and --tls-key-file, or put TLS in front", "http", s.httpAddr())
+	}
+	if s.certs != nil {
+		s.log.Info("speaking TLS", "certificate", s.secret.pair.Subject(), "until", s.secret.pair.NotAfter())
+		s.warnExpiry(s.secret.pair)
+	}
+}
+
+// soon is how long before its end a certificate is warned about.
+const soon = 14 * 24 * time.Hour
+
+func (s *server) warnExpiry(pair *certs.Pair) {
+	if left := time.Until(pair.NotAfter()); left < soon {
+		s.log.Warn("the certificate is over soon: put a new one in its place and send SIGHUP", "until", pair.NotAfter(), "hours", int(left.Hours()))
+	}
+}
+
+// onLoopback says whether only this machine reaches a listener.
+func onLoopback(ln net.Listener) bool {
+	addr, ok := ln.Addr().(*net.TCPAddr)
+	return ok && addr.IP.IsLoopback()
+}
+
 // open starts everything, in the order in which it is needed. What is open
 // when it fails, close closes.
-func (s *server) open(ctx context.Context, password string) error {
+func (s *server) open(ctx context.Context) error {
 	var err error
+	if s.secret.pair != nil {
+		if s.certs, err = certs.NewServer(s.secret.pair, s.c.TLSMinVersion, s.registry); err != nil {
+			return err
+		}
+	}
 	if s.c.Archive != "" {
 		if s.archive, err = openStore(ctx, s.c.Archive, s.log, s.registry); err != nil {
 			return fmt.Errorf("archive %s: %w", s.c.Archive, err)
@@ -157,22 +221,22 @@ func (s *server) open(ctx context.Context, password string) error {
 	}
 	// The addresses first: a port that is taken should not cost a recovery, and
 	// who asks whether the process lives must not wait for one (B248).
-	if s.http, err = listen("--http-addr", s.c.HTTPAddr); err != nil {
+	if s.http, err = listenOn(s.surfaces, surfaceAPI); err != nil {
 		return err
 	}
 	s.setProgress("opening " + s.c.DataDir)
-	s.lobby = openLobby(s.http, s.starting)
+	s.lobby = openLobby(s.http, s.tls(), s.starting)
 	s.log.Info("starting", "http", s.httpAddr(), "data_dir", s.c.DataDir)
 	handler := promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)})
 	if s.c.MetricsAddr != "" {
 		s.setSide(api.Starting(s.starting)) // what would be measured is being built
 		routes := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*s.side.Load()).ServeHTTP(w, r) })
-		if s.metrics, err = startSide("--metrics-addr", s.c.MetricsAddr, routes, s.failed); err != nil {
+		if s.metrics, err = startSide(s.surfaces, surfaceMetrics, routes, s.failed); err != nil {
 			return err
 		}
 	}
 	if s.c.PprofAddr != "" {
-		if s.pprof, err = startSide("--pprof-addr", s.c.PprofAddr, pprofRoutes(), s.failed); err != nil {
+		if s.pprof, err = startSide(s.surfaces, surfacePprof, pprofRoutes(), s.failed); err != nil {
 			return err
 		}
 	}
@@ -180,9 +244,10 @@ func (s *server) open(ctx context.Context, password string) error {
 	if err != nil {
 		return err
 	}
-	o := api.Options{Metrics: handler, Registerer: s.registry, Logger: s.log}
-	if password != "" {
-		o.Authenticate = authenticator(password)
+	o := api.Options{Metrics: handler, Registerer: s.registry, Logger: s.log, TLS: s.tls()}
+	if s.secret.password != "" {
+		s.gate.use(s.secret.password)
+		o.Authenticate = s.gate.authenticate
 	}
 	if s.api, err = api.New(s.node, o); err != nil {
 		return err
@@ -193,6 +258,14 @@ func (s *server) open(ctx context.Context, password string) error {
 	}
 	s.serving.Go(func() { s.failed <- s.api.Serve(s.http) })
 	return nil
+}
+
+// tls is what the API's listener speaks; nil is plain HTTP.
+func (s *server) tls() *tls.Config {
+	if s.certs == nil {
+		return nil
+	}
+	return s.certs.Config()
 }
 
 func (s *server) setSide(h http.Handler) { s.side.Store(&h) }
@@ -226,6 +299,7 @@ func boundAddr(asked string, ln net.Listener) string {
 type ready struct {
 	Event   string `json:"event"`
 	HTTP    string `json:"http"`
+	TLS     bool   `json:"tls"`
 	Raft    string `json:"raft"`
 	Metrics string `json:"metrics"`
 	Node    string `json:"node"`
@@ -236,7 +310,7 @@ type ready struct {
 
 func (s *server) announce(p *process) error {
 	line := ready{
-		Event: "ready", HTTP: s.httpAddr(), Raft: s.node.RaftAddr(), Node: s.c.NodeID, DataDir: s.c.DataDir, Version: version,
+		Event: "ready", HTTP: s.httpAddr(), TLS: s.certs != nil, Raft: s.node.RaftAddr(), Node: s.c.NodeID, DataDir: s.c.DataDir, Version: version,
 	}
 	if s.metrics != nil {
 		line.Metrics = boundAddr(s.c.MetricsAddr, s.metrics.ln)
@@ -257,9 +331,10 @@ func (s *server) announce(p *process) error {
 func (s *server) close() error {
 	var errs []error
 	if s.api != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), s.c.ShutdownGrace)
+		grace := time.Duration(s.grace.Load())
+		ctx, cancel := context.WithTimeout(context.Background(), grace)
 		if err := s.api.Shutdown(ctx); err != nil {
-			s.log.Warn("requests were cut off at the end of the grace", "grace", s.c.ShutdownGrace, "error", err)
+			s.log.Warn("requests were cut off at the end of the grace", "grace", grace, "error", err)
 		}
 		cancel()
 	}
@@ -279,15 +354,6 @@ func (s *server) close() error {
 	return errors.Join(errs...)
 }
 
-// listen opens a TCP listener; flag names where the address came from.
-func listen(flag, addr string) (net.Listener, error) {
-	ln, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w; is another node running? Give another %s", addr, errors.Unwrap(err), flag)
-	}
-	return ln, nil
-}
-
 // sideServer is a listener beside the API.
 type sideServer struct {
 	ln   net.Listener
@@ -295,8 +361,8 @@ type sideServer struct {
 	done chan struct{}
 }
 
-func startSide(flag, addr string, routes http.Handler, failed chan<- error) (*sideServer, error) {
-	ln, err := listen(flag, addr)
+func startSide(all []surface, name string, routes http.Handler, failed chan<- error) (*sideServer, error) {
+	ln, err := listenOn(all, name)
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +370,7 @@ func startSide(flag, addr string, routes http.Handler, failed chan<- error) (*si
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			failed <- fmt.Errorf("%s %s: %w", flag, addr, err)
+			failed <- fmt.Errorf("serve %s on %s: %w", name, ln.Addr(), err)
 		}
 	}()
 	return s, nil

@@ -246,7 +246,7 @@ func TestServeFenced(t *testing.T) {
 // Proves that the ready line is one line of JSON with the documented names.
 func TestReadyLineNames(t *testing.T) {
 	b, err := json.Marshal(ready{})
-	if err != nil || string(b) != `{"event":"","http":"","raft":"","metrics":"","node":"","data_dir":"","archive":"","version":""}` {
+	if err != nil || string(b) != `{"event":"","http":"","tls":false,"raft":"","metrics":"","node":"","data_dir":"","archive":"","version":""}` {
 		t.Errorf("%s %v", b, err)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -24,6 +25,9 @@ type config struct {
 	NodeID            string
 	Archive           string // "" = none
 	AdminPasswordFile string
+	TLSCertFile       string // "" = plain HTTP
+	TLSKeyFile        string
+	TLSMinVersion     uint16 // of package crypto/tls
 	SegmentBytes      int64
 	SealAge           time.Duration
 	SealMinBytes      int64
@@ -55,8 +59,12 @@ type setting struct {
 	def   string // as text; "" = none
 	dev   string // default with --dev where it differs
 	usage string
-	parse func(c *config, text string) error
+	// reload says that SIGHUP takes a new value over; the others need a restart.
+	reload bool
+	parse  func(c *config, text string) error
 }
+
+func (s *setting) flag() string { return "--" + s.name }
 
 func (s *setting) key() string { return strings.ReplaceAll(s.name, "-", "_") }
 
@@ -84,7 +92,13 @@ var settings = []setting{
 	{name: "pprof-addr", kind: "host:port", usage: "listener for Go profiles, without authentication; empty = none",
 		parse: address(func(c *config) *string { return &c.PprofAddr }, true)},
 	{name: "admin-password-file", kind: "file", usage: "file that holds the password of the user admin; or the password itself in TIDEMARK_ADMIN_PASSWORD",
-		parse: plain(func(c *config) *string { return &c.AdminPasswordFile })},
+		reload: true, parse: plain(func(c *config) *string { return &c.AdminPasswordFile })},
+	{name: "tls-cert-file", kind: "file", usage: "certificate of the HTTP API in PEM, with its chain; with it the API speaks TLS alone",
+		reload: true, parse: plain(func(c *config) *string { return &c.TLSCertFile })},
+	{name: "tls-key-file", kind: "file", usage: "private key of the certificate, in PEM",
+		reload: true, parse: plain(func(c *config) *string { return &c.TLSKeyFile })},
+	{name: "tls-min-version", kind: "1.2|1.3", def: "1.2", usage: "oldest version of TLS that is spoken",
+		reload: true, parse: parseTLSVersion},
 	{name: "segment-bytes", kind: "size", def: "64MiB", usage: "size at which a segment is sealed",
 		parse: size(func(c *config) *int64 { return &c.SegmentBytes }, 64<<10, 1<<30)},
 	{name: "seal-age", kind: "duration", def: "10m", usage: "age at which a segment of at least seal-min-bytes is sealed",
@@ -122,11 +136,11 @@ var settings = []setting{
 	{name: "scrub-interval", kind: "duration", def: "336h", usage: "time in which every stored segment, on disk and in the archive, is read again once and verified; 0 = only what is asked for",
 		parse: duration(func(c *config) *time.Duration { return &c.ScrubInterval }, 0)},
 	{name: "shutdown-grace", kind: "duration", def: "10s", usage: "time for requests to end after SIGTERM",
-		parse: duration(func(c *config) *time.Duration { return &c.ShutdownGrace }, 0)},
+		reload: true, parse: duration(func(c *config) *time.Duration { return &c.ShutdownGrace }, 0)},
 	{name: "log-format", kind: "json|text", def: "json", dev: "text", usage: "form of the log on stderr",
-		parse: choice(func(c *config) *string { return &c.LogFormat }, "json", "text")},
+		reload: true, parse: choice(func(c *config) *string { return &c.LogFormat }, "json", "text")},
 	{name: "log-level", kind: "level", def: "info", usage: "least level that is logged: debug, info, warn or error",
-		parse: parseLevel},
+		reload: true, parse: parseLevel},
 }
 
 // settingOf finds a setting by the name of its flag.
@@ -239,6 +253,18 @@ func parseLevel(c *config, text string) error {
 		return fmt.Errorf("%q is not one of debug, info, warn, error", text)
 	}
 	return c.LogLevel.UnmarshalText([]byte(text))
+}
+
+func parseTLSVersion(c *config, text string) error {
+	switch text {
+	case "1.2":
+		c.TLSMinVersion = tls.VersionTLS12
+	case "1.3":
+		c.TLSMinVersion = tls.VersionTLS13
+	default:
+		return fmt.Errorf("%q is not one of 1.2, 1.3", text)
+	}
+	return nil
 }
 
 func parseNodeID(c *config, text string) error {

@@ -2,16 +2,22 @@ package doccheck
 
 import (
 	"context"
+	"crypto/tls"
+	"log/slog"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tidemark-mq/tidemark/api"
+	"github.com/tidemark-mq/tidemark/internal/certs"
+	"github.com/tidemark-mq/tidemark/internal/reload"
+	"github.com/tidemark-mq/tidemark/internal/testkit/authority"
 	"github.com/tidemark-mq/tidemark/node"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 	"github.com/tidemark-mq/tidemark/tier/objstore/mem"
@@ -77,6 +83,18 @@ func registered(t *testing.T) map[string][]string {
 		}
 	}()
 	handler := promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg})
+	if _, err := reload.New(nil, slog.New(slog.DiscardHandler), reg); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	authority.New(t).Issue(t, "doccheck", dir+"/cert", dir+"/key", time.Now().Add(time.Hour))
+	pair, err := certs.Load(dir+"/cert", dir+"/key", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := certs.NewServer(pair, tls.VersionTLS12, reg); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := api.New(n, api.Options{Registerer: reg, Metrics: handler}); err != nil {
 		t.Fatal(err)
 	}
