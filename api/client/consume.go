@@ -1,14 +1,15 @@
 package client
 
 import (
+	"bufio"
 	"context"
-	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
@@ -25,6 +26,10 @@ type ConsumeOptions struct {
 
 // Consume leases records. No records and no error: there was nothing in time.
 func (c *Client) Consume(ctx context.Context, topic string, o ConsumeOptions) ([]broker.Message, error) {
+	return c.consume(ctx, topic, o, c.retry)
+}
+
+func (c *Client) consume(ctx context.Context, topic string, o ConsumeOptions, retry Retry) ([]broker.Message, error) {
 	q := url.Values{}
 	if o.Partition != nil {
 		q.Set("partition", strconv.FormatUint(uint64(*o.Partition), 10))
@@ -32,15 +37,49 @@ func (c *Client) Consume(ctx context.Context, topic string, o ConsumeOptions) ([
 	if o.Wait > 0 {
 		q.Set("wait", o.Wait.String())
 	}
-	r := request{method: http.MethodPost, path: path("v1", "topics", topic, "consume"), query: q}
+	// A consume whose answer was lost may be repeated: its records come back when
+	// their leases end, and others come now.
+	r := request{method: http.MethodPost, path: path("v1", "topics", topic, "consume"), query: q, safety: harmless}
+	take := c.takeMany
 	if o.Max <= 1 {
-		return c.consumeOne(ctx, r)
+		take, r.accept = c.takeOne, "application/octet-stream"
+	} else {
+		q.Set("max", strconv.Itoa(o.Max))
 	}
-	q.Set("max", strconv.Itoa(o.Max))
+	var msgs []broker.Message
+	err := retry.again(ctx, harmless, func(ctx context.Context) error {
+		one := func() error {
+			return c.once(ctx, &r, func(res *http.Response) (err error) {
+				msgs, err = nil, nil
+				if res.StatusCode != http.StatusNoContent {
+					msgs, err = take(ctx, res, &r)
+				}
+				return err
+			})
+		}
+		many := o.Max > 1
+		if many && !c.noFrames.Load() {
+			r.accept = mediaFrames
+		}
+		err := one()
+		if many && r.accept != "" && errcode.Is(err, errcode.UnsupportedType) {
+			c.noFrames.Store(true)
+			r.accept = ""
+			err = one()
+		}
+		return err
+	})
+	return msgs, err
+}
+
+func (c *Client) takeMany(ctx context.Context, res *http.Response, r *request) ([]broker.Message, error) {
+	if mediaOf(res) == mediaFrames {
+		return takeFrames(ctx, res, r)
+	}
 	var out struct {
 		Messages []message `json:"messages"`
 	}
-	if _, err := c.call(ctx, r, &out); err != nil {
+	if err := decodeBody(ctx, res, &out, r); err != nil {
 		return nil, err
 	}
 	msgs := make([]broker.Message, len(out.Messages))
@@ -53,20 +92,26 @@ func (c *Client) Consume(ctx context.Context, topic string, o ConsumeOptions) ([
 	return msgs, nil
 }
 
-// consumeOne asks for the bare value, so that every byte of it is kept.
-func (c *Client) consumeOne(ctx context.Context, r request) ([]broker.Message, error) {
-	r.accept = "application/octet-stream"
-	res, err := c.send(ctx, r)
+// takeFrames reads records of which every byte is kept.
+func takeFrames(ctx context.Context, res *http.Response, r *request) (msgs []broker.Message, err error) {
+	f := frameReader{in: bufio.NewReader(io.LimitReader(res.Body, maxAnswer))}
+	for {
+		m, err := f.next()
+		if errors.Is(err, io.EOF) {
+			return msgs, nil
+		}
+		if err != nil {
+			return nil, transportError(ctx, fmt.Errorf("decode message %d: %w", len(msgs), err), r, false)
+		}
+		msgs = append(msgs, m)
+	}
+}
+
+// takeOne reads a bare value, of which every byte is kept.
+func (c *Client) takeOne(ctx context.Context, res *http.Response, r *request) ([]broker.Message, error) {
+	value, err := readBody(ctx, res, r)
 	if err != nil {
 		return nil, err
-	}
-	defer func() { _ = res.Body.Close() }() // it has been read
-	if res.StatusCode == http.StatusNoContent {
-		return nil, nil
-	}
-	value, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
-	if err != nil {
-		return nil, transportError(err, r)
 	}
 	m, err := bareMessage(res.Header, value)
 	if err != nil {
@@ -75,116 +120,18 @@ func (c *Client) consumeOne(ctx context.Context, r request) ([]broker.Message, e
 	return []broker.Message{m}, nil
 }
 
-func bareMessage(h http.Header, value []byte) (broker.Message, error) {
-	m := broker.Message{Handle: h.Get("Tidemark-Receipt-Handle")}
-	m.Value = value
-	var n [4]int64
-	for i, name := range []string{"Tidemark-Partition", "Tidemark-Offset", "Tidemark-Timestamp-Ms", "Tidemark-Delivery-Count"} {
-		var err error
-		if n[i], err = strconv.ParseInt(h.Get(name), 10, 64); err != nil {
-			return m, errcode.New(errcode.Internal, "header %s is %.40q", name, h.Get(name))
-		}
-	}
-	m.Partition, m.Offset, m.Timestamp, m.Attempt = uint32(n[0]), n[1], n[2], uint32(n[3])
-	var err error
-	if _, ok := h["Tidemark-Key"]; ok {
-		if m.Key, err = bytesOf(h.Get("Tidemark-Key"), h.Get("Tidemark-Key-Encoding")); err != nil {
-			return m, err
-		}
-	}
-	if list := h.Get("Tidemark-Headers"); list != "" {
-		text, err := base64.StdEncoding.DecodeString(list)
-		if err != nil {
-			return m, err
-		}
-		var headers []header
-		if err := json.Unmarshal(text, &headers); err != nil {
-			return m, err
-		}
-		m.Headers, err = headersOf(headers)
-		return m, err
-	}
-	for name, values := range h {
-		if short, ok := strings.CutPrefix(name, "Tidemark-Header-"); ok {
-			for _, v := range values {
-				m.Headers = append(m.Headers, broker.Header{Name: strings.ToLower(short), Value: []byte(v)})
-			}
-		}
-	}
-	return m, nil
-}
-
-// header is a record header as JSON answers show it.
-type header struct {
-	Name     string `json:"name"`
-	Value    string `json:"value"`
-	Encoding string `json:"value_encoding"`
-}
-
-// message is a record as JSON answers show it.
-type message struct {
-	Partition       uint32          `json:"partition"`
-	Offset          int64           `json:"offset"`
-	Key             *string         `json:"key"`
-	KeyEncoding     string          `json:"key_encoding"`
-	Payload         json.RawMessage `json:"payload"`
-	PayloadEncoding string          `json:"payload_encoding"`
-	TimestampMS     int64           `json:"timestamp_ms"`
-	Headers         []header        `json:"headers"`
-	Attempt         uint32          `json:"delivery_count"`
-	Handle          string          `json:"receipt_handle"`
-}
-
-func (m *message) decode() (broker.Message, error) {
-	out := broker.Message{Partition: m.Partition, Attempt: m.Attempt, Handle: m.Handle}
-	out.Offset, out.Timestamp = m.Offset, m.TimestampMS
-	var err error
-	if m.Key != nil {
-		if out.Key, err = bytesOf(*m.Key, m.KeyEncoding); err != nil {
-			return out, err
-		}
-	}
-	if out.Value = m.Payload; len(m.Payload) > 0 && m.Payload[0] == '"' {
-		var text string
-		if err := json.Unmarshal(m.Payload, &text); err != nil {
-			return out, err
-		}
-		if out.Value, err = bytesOf(text, m.PayloadEncoding); err != nil {
-			return out, err
-		}
-	}
-	out.Headers, err = headersOf(m.Headers)
-	return out, err
-}
-
-func headersOf(list []header) (out []broker.Header, err error) {
-	for _, h := range list {
-		value, err := bytesOf(h.Value, h.Encoding)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, broker.Header{Name: h.Name, Value: value})
-	}
-	return out, nil
-}
-
-// bytesOf is the text, or what its base64 stands for; never nil.
-func bytesOf(text, encoding string) ([]byte, error) {
-	switch encoding {
-	case "":
-		return []byte(text), nil
-	case "base64":
-		return base64.StdEncoding.DecodeString(text)
-	default:
-		return nil, errcode.New(errcode.UnsupportedVersion, "encoding %.40q is not known to this client; use a newer one", encoding)
-	}
-}
-
 // Settle ends or extends one lease. d is how long to extend (0: the topic's
 // visibility timeout), or how long a nacked record stays hidden; it must be 0
 // for an ack.
 func (c *Client) Settle(ctx context.Context, topic, handle string, action broker.SettleAction, d time.Duration) error {
-	q := url.Values{"receipt_handle": {handle}, "action": {string(action)}}
+	q := settleQuery(action, d)
+	q.Set("receipt_handle", handle)
+	_, err := c.call(ctx, request{method: http.MethodPost, path: path("v1", "topics", topic, "ack"), query: q, safety: harmless}, nil)
+	return err
+}
+
+func settleQuery(action broker.SettleAction, d time.Duration) url.Values {
+	q := url.Values{"action": {string(action)}}
 	if d > 0 {
 		name := "for"
 		if action == broker.SettleNack {
@@ -192,8 +139,7 @@ func (c *Client) Settle(ctx context.Context, topic, handle string, action broker
 		}
 		q.Set(name, d.String())
 	}
-	_, err := c.call(ctx, request{method: http.MethodPost, path: path("v1", "topics", topic, "ack"), query: q}, nil)
-	return err
+	return q
 }
 
 // Ack settles one record for good.
@@ -201,32 +147,44 @@ func (c *Client) Ack(ctx context.Context, topic, handle string) error {
 	return c.Settle(ctx, topic, handle, broker.SettleAck, 0)
 }
 
-// AckBatch acks records and returns one error (or nil) per handle, in order.
+// AckBatch acks up to 100 records and returns one error (or nil) per handle, in
+// order.
 func (c *Client) AckBatch(ctx context.Context, topic string, handles []string) ([]error, error) {
+	return c.settleBatch(ctx, topic, handles, broker.SettleAck, 0, c.retry)
+}
+
+// settleBatch is Settle for up to 100 handles. retry is for the whole call.
+func (c *Client) settleBatch(ctx context.Context, topic string, handles []string, action broker.SettleAction, d time.Duration, retry Retry) ([]error, error) {
 	var out struct {
 		Results []struct {
 			Status int    `json:"status"`
 			Error  string `json:"error"`
 			Code   string `json:"code"`
+			Retry  string `json:"retry"`
 		} `json:"results"`
 	}
-	r := request{method: http.MethodPost, path: path("v1", "topics", topic, "ack")}
-	if _, err := c.callJSON(ctx, r, map[string][]string{"receipt_handles": handles}, &out); err != nil {
+	r := request{
+		method: http.MethodPost, path: path("v1", "topics", topic, "ack"), query: settleQuery(action, d),
+		contentType: "application/json", safety: harmless,
+	}
+	var err error
+	if r.body, err = json.Marshal(map[string][]string{"receipt_handles": handles}); err != nil {
+		return nil, errcode.Wrap(errcode.InvalidArgument, err, "encode receipt handles")
+	}
+	err = retry.again(ctx, harmless, func(ctx context.Context) error {
+		return c.once(ctx, &r, func(res *http.Response) error { return decodeBody(ctx, res, &out, &r) })
+	})
+	if err != nil {
 		return nil, err
 	}
 	if len(out.Results) != len(handles) {
-		return nil, errcode.New(errcode.Internal, "%d handles were acked, the answer has %d results", len(handles), len(out.Results))
+		return nil, errcode.New(errcode.Internal, "%d handles were settled, the answer has %d results", len(handles), len(out.Results))
 	}
 	errs := make([]error, len(handles))
 	for i, res := range out.Results {
-		if res.Status < 300 {
-			continue
+		if res.Status >= 300 {
+			errs[i] = errcode.New(codeOf(res.Status, res.Code, res.Retry), "%s", res.Error)
 		}
-		code, known := codes[res.Code]
-		if !known {
-			code = foreignCode(res.Status)
-		}
-		errs[i] = errcode.New(code, "%s", res.Error)
 	}
 	return errs, nil
 }

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -20,27 +22,40 @@ const maxLine = 32 << 20
 
 // ReadOptions say what to read. The zero value reads the whole log as it is.
 type ReadOptions struct {
-	From   *int64 // nil: the oldest offset
-	To     *int64 // exclusive; nil: the end
-	Max    int    // records; 0: no bound
-	Follow bool   // go on at the end until ctx ends
+	From   *int64    // nil: the oldest offset
+	At     time.Time // in place of From: the first record at or after a time
+	To     *int64    // exclusive; nil: the end
+	Max    int       // records; 0: no bound
+	Follow bool      // go on at the end until ctx ends
 }
 
 // LogReader reads a partition as a stream.
 type LogReader struct {
+	res    *http.Response
 	body   io.ReadCloser
-	lines  *bufio.Scanner
+	cancel context.CancelCauseFunc
+	in     *bufio.Reader
+	frames *frameReader // nil: NDJSON
+	line   []byte
 	resume int64
 	done   bool
 }
 
-// ReadLog opens a stream. It ends with ctx.
+// ReadLog opens one stream, which ends with ctx and is not taken up again when it
+// breaks off: Replay does that.
 func (c *Client) ReadLog(ctx context.Context, topic string, partition uint32, o ReadOptions) (*LogReader, error) {
+	return c.readLog(ctx, topic, partition, o, c.retry)
+}
+
+func (c *Client) readLog(ctx context.Context, topic string, partition uint32, o ReadOptions, retry Retry) (*LogReader, error) {
 	q := url.Values{}
 	r := &LogReader{resume: -1}
 	if o.From != nil {
 		q.Set("from", strconv.FormatInt(*o.From, 10))
 		r.resume = *o.From
+	}
+	if !o.At.IsZero() {
+		q.Set("at", o.At.UTC().Format(time.RFC3339Nano))
 	}
 	if o.To != nil {
 		q.Set("to", strconv.FormatInt(*o.To, 10))
@@ -51,14 +66,63 @@ func (c *Client) ReadLog(ctx context.Context, topic string, partition uint32, o 
 	if o.Follow {
 		q.Set("follow", "true")
 	}
-	res, err := c.send(ctx, request{method: http.MethodGet, path: partitionPath(topic, partition, "records"), query: q, accept: "application/x-ndjson"}) //nolint:bodyclose // the reader owns the body and closes it
+	req := request{method: http.MethodGet, path: partitionPath(topic, partition, "records"), query: q}
+	ctx, r.cancel = context.WithCancelCause(ctx)
+	err := retry.again(ctx, harmless, func(ctx context.Context) error { return r.open(ctx, c, req) })
 	if err != nil {
+		r.cancel(nil)
 		return nil, err
 	}
-	r.body = res.Body
-	r.lines = bufio.NewScanner(res.Body)
-	r.lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	if !o.Follow {
+		// A node that follows has nothing to say for as long as nothing happens.
+		r.body = newIdleBody(r.body, headerWait, r.cancel)
+	}
+	r.in = bufio.NewReaderSize(r.body, logBuffer)
+	if mediaOf(r.res) == mediaFrames {
+		r.frames = &frameReader{in: r.in}
+	}
 	return r, nil
+}
+
+// open asks for frames, which keep every byte of a value; and for lines where the
+// node has no frames, or something on the way takes the trailer off that says
+// whether a stream of them is whole.
+func (r *LogReader) open(ctx context.Context, c *Client, req request) error {
+	for {
+		req.accept = mediaFrames
+		if c.noFrames.Load() {
+			req.accept = mediaLines
+		}
+		res, err := c.attempt(ctx, &req)
+		switch {
+		case err != nil && req.accept == mediaFrames && errcode.Is(err, errcode.UnsupportedType):
+			c.noFrames.Store(true)
+		case err != nil:
+			return err
+		case mediaOf(res) == mediaFrames && !announced(res):
+			_ = res.Body.Close() // nothing has been read
+			c.noFrames.Store(true)
+		default:
+			r.res, r.body = res, res.Body
+			return nil
+		}
+	}
+}
+
+const (
+	mediaLines    = "application/x-ndjson"
+	resumeTrailer = "Tidemark-Resume-Offset"
+	logBuffer     = 64 << 10
+)
+
+func mediaOf(res *http.Response) string {
+	kind, _, _ := strings.Cut(res.Header.Get("Content-Type"), ";")
+	return strings.TrimSpace(kind)
+}
+
+func announced(res *http.Response) bool {
+	_, ok := res.Trailer[resumeTrailer]
+	return ok
 }
 
 // line is a record, or the end marker.
@@ -75,29 +139,69 @@ func (r *LogReader) Next() (broker.Record, error) {
 	if r.done {
 		return broker.Record{}, io.EOF
 	}
-	if !r.lines.Scan() {
-		return broker.Record{}, r.broken(r.lines.Err())
+	var m broker.Message
+	var err error
+	if r.frames != nil {
+		m, err = r.nextFrame()
+	} else {
+		m, err = r.nextLine()
 	}
-	var l line
-	if err := json.Unmarshal(r.lines.Bytes(), &l); err != nil {
-		return broker.Record{}, r.broken(err)
-	}
-	if l.End {
-		r.done, r.resume = true, l.Resume
-		return broker.Record{}, io.EOF
-	}
-	m, err := l.decode()
 	if err != nil {
-		return broker.Record{}, errcode.Wrap(errcode.Internal, err, "decode the record at offset %d", l.Offset)
+		if r.done {
+			return broker.Record{}, io.EOF
+		}
+		return broker.Record{}, r.broken(err)
 	}
 	r.resume = m.Offset + 1
 	return m.Record, nil
 }
 
-func (r *LogReader) broken(err error) error {
-	if err == nil {
-		err = io.ErrUnexpectedEOF
+func (r *LogReader) nextFrame() (broker.Message, error) {
+	m, err := r.frames.next()
+	if !errors.Is(err, io.EOF) {
+		return m, err
 	}
+	resume, convErr := strconv.ParseInt(r.res.Trailer.Get(resumeTrailer), 10, 64)
+	if convErr != nil {
+		return m, io.ErrUnexpectedEOF
+	}
+	r.done, r.resume = true, resume
+	return m, io.EOF
+}
+
+func (r *LogReader) nextLine() (broker.Message, error) {
+	var l line
+	if err := r.readLine(); err != nil {
+		return broker.Message{}, err
+	}
+	if err := json.Unmarshal(r.line, &l); err != nil {
+		return broker.Message{}, err
+	}
+	if l.End {
+		r.done, r.resume = true, l.Resume
+		return broker.Message{}, io.EOF
+	}
+	return l.decode()
+}
+
+// readLine reads a line that ended with a line break.
+func (r *LogReader) readLine() error {
+	r.line = r.line[:0]
+	for {
+		part, err := r.in.ReadSlice('\n')
+		r.line = append(r.line, part...)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return whole(err)
+		case len(r.line) > maxLine:
+			return errcode.New(errcode.Internal, "a line of the stream has more than %d bytes; is this a Tidemark node?", maxLine)
+		}
+	}
+}
+
+func (r *LogReader) broken(err error) error {
 	code := errcode.Transient
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		code = errcode.Canceled
@@ -110,4 +214,7 @@ func (r *LogReader) broken(err error) error {
 func (r *LogReader) ResumeOffset() int64 { return r.resume }
 
 // Close ends the stream.
-func (r *LogReader) Close() error { return r.body.Close() }
+func (r *LogReader) Close() error {
+	r.cancel(nil)
+	return r.body.Close()
+}

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
@@ -22,6 +21,17 @@ type ProduceOptions struct {
 	Ack       broker.Ack    // "": the topic's level
 	Wait      time.Duration // for the ack level; 0: the node's default
 	KeyField  string        // NDJSON: JSON pointer to the key in each line
+	// AtLeastOnce sends again what may have been stored already, as after a lost
+	// answer: records may then stand in the log twice. Without it such a call
+	// fails with an error of class RetryUnknown.
+	AtLeastOnce bool
+}
+
+func (o ProduceOptions) safety() safety {
+	if o.AtLeastOnce {
+		return harmless
+	}
+	return whenRefused
 }
 
 func (o ProduceOptions) query() url.Values {
@@ -57,7 +67,7 @@ type Receipt struct {
 func (c *Client) Produce(ctx context.Context, topic string, rec broker.Record, o ProduceOptions) (Receipt, error) {
 	r := request{
 		method: http.MethodPost, path: path("v1", "topics", topic, "produce"), query: o.query(),
-		body: bytes.NewReader(rec.Value), contentType: "application/octet-stream", header: http.Header{},
+		body: rec.Value, contentType: "application/octet-stream", header: http.Header{}, safety: o.safety(),
 	}
 	if rec.Key != nil {
 		r.query.Set("key", string(rec.Key))
@@ -66,18 +76,18 @@ func (c *Client) Produce(ctx context.Context, topic string, rec broker.Record, o
 		name := textproto.CanonicalMIMEHeaderKey("Tidemark-Header-" + h.Name)
 		r.header[name] = append(r.header[name], string(h.Value))
 	}
-	res, err := c.send(ctx, r)
-	if err != nil {
-		return Receipt{}, err
-	}
-	defer func() { _ = res.Body.Close() }() // it has been read
-	return receiptOf(res, topic, r)
+	var out Receipt
+	err := c.exchange(ctx, &r, func(res *http.Response) (err error) {
+		out, err = receiptOf(ctx, res, topic, &r)
+		return err
+	})
+	return out, err
 }
 
-func receiptOf(res *http.Response, topic string, r request) (Receipt, error) {
+func receiptOf(ctx context.Context, res *http.Response, topic string, r *request) (Receipt, error) {
 	if res.StatusCode != http.StatusAccepted {
 		var out Receipt
-		return out, decodeBody(res.Body, &out, r)
+		return out, decodeBody(ctx, res, &out, r)
 	}
 	out := Receipt{Topic: topic, Offset: -1}
 	partition, err := strconv.ParseUint(res.Header.Get("Tidemark-Partition"), 10, 32)
@@ -100,6 +110,8 @@ type BatchReceipt struct {
 	Archived   bool               `json:"archived"`
 }
 
+const mediaFrames = "application/vnd.tidemark.frames"
+
 // noKey is the key length of a frame without a key.
 const noKey = 0xFFFFFFFF
 
@@ -114,6 +126,15 @@ func AppendFrame(b, key, value []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(value))), value...)
 }
 
+// frameKey splits the key off a frame that AppendFrame made.
+func frameKey(b []byte) (key, rest []byte) {
+	n := binary.BigEndian.Uint32(b)
+	if b = b[4:]; n == noKey {
+		return nil, b
+	}
+	return b[:n:n], b[n:]
+}
+
 // ProduceBatch appends the keys and values of records, all or none. Frames
 // carry no headers: a record with some is refused rather than cut.
 func (c *Client) ProduceBatch(ctx context.Context, topic string, recs []broker.Record, o ProduceOptions) (BatchReceipt, error) {
@@ -124,20 +145,21 @@ func (c *Client) ProduceBatch(ctx context.Context, topic string, recs []broker.R
 		}
 		body = AppendFrame(body, recs[i].Key, recs[i].Value)
 	}
-	return c.batch(ctx, topic, bytes.NewReader(body), "application/vnd.tidemark.frames", o)
+	return c.batch(ctx, request{body: body, contentType: mediaFrames, path: batchPath(topic), query: o.query(), safety: o.safety()})
 }
 
 // ProduceNDJSON appends one record for each line of body that holds a JSON
-// value, all or none.
+// value, all or none. body is read once, so nothing is tried again.
 func (c *Client) ProduceNDJSON(ctx context.Context, topic string, body io.Reader, o ProduceOptions) (BatchReceipt, error) {
-	return c.batch(ctx, topic, body, "application/x-ndjson", o)
+	return c.batch(ctx, request{stream: body, contentType: "application/x-ndjson", path: batchPath(topic), query: o.query()})
 }
 
-func (c *Client) batch(ctx context.Context, topic string, body io.Reader, kind string, o ProduceOptions) (BatchReceipt, error) {
+func batchPath(topic string) string { return path("v1", "topics", topic, "produce", "batch") }
+
+func (c *Client) batch(ctx context.Context, r request) (BatchReceipt, error) {
+	r.method = http.MethodPost
 	var out BatchReceipt
-	_, err := c.call(ctx, request{
-		method: http.MethodPost, path: path("v1", "topics", topic, "produce", "batch"), query: o.query(), body: body, contentType: kind,
-	}, &out)
+	_, err := c.call(ctx, r, &out)
 	for _, p := range out.Partitions {
 		out.Accepted += p.Count
 	}

@@ -95,7 +95,7 @@ func partitionPath(topic string, partition uint32, what string) string {
 // answer with Ready false, not an error.
 func (c *Client) Ready(ctx context.Context) (broker.Readiness, error) {
 	var r broker.Readiness
-	_, err := c.call(ctx, request{method: http.MethodGet, path: path("readyz")}, &r)
+	_, err := c.call(ctx, request{method: http.MethodGet, path: path("readyz"), safety: once}, &r)
 	if errcode.Is(err, errcode.Unavailable) {
 		// The body of a 503 is the readiness itself, which has no code.
 		if facts, ok := factsOf(err); ok {
