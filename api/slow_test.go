@@ -184,6 +184,7 @@ func TestMalformedHTTPIsAnsweredInJSON(t *testing.T) {
 		{"GET /healthz HTTP/9.9\r\nHost: x\r\n\r\n", 505, "invalid_argument"},
 		{"GET /healthz%zz HTTP/1.1\r\nHost: x\r\n\r\n", 400, "invalid_argument"},
 		{"POST /v1/topics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501, "unsupported_type"},
+		{"POST /v1/topics HTTP/1.1\r\nHost: x\r\nExpect: miracles\r\nContent-Length: 1\r\n\r\nx", 417, "invalid_argument"},
 		{"POST /v1/topics HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400, "invalid_argument"},
 	} {
 		_, r := s.raw(c.text)
