@@ -10,6 +10,9 @@ func setting(name string, least, most int64) []Step {
 	return steps(create(least).is(201), create(most).is(201), create(least-1).fails(400, "invalid_argument").says(name), create(most+1).fails(400, "invalid_argument").says(name))
 }
 
+// patch changes the case's topic.
+func patch(body string) Request { return send("PATCH", "/v1/topics/{t}", body, client) }
+
 // topicCases: topics are created, listed, described and deleted.
 func topicCases() []Case {
 	return []Case{
@@ -87,6 +90,26 @@ func topicCases() []Case {
 				get("/v1/topics/{t}?partition=3").fails(400, "invalid_argument"),
 				get("/v1/topics/{t}-none").fails(404, "not_found"),
 			),
+		},
+		{
+			Rule: "a change of a topic takes all settings that it names, or none", Differs: "patch-atomic",
+			Steps: steps(
+				patch(`{"retention_ms":60000,"visibility_timeout_ms":5000}`).is(200).field("retention_ms", "60000").field("visibility_timeout_ms", "5000").field("partitions", "3"),
+				patch(`{"retention_ms":120000,"visibility_timeout_ms":1}`).fails(400, "invalid_argument").says("visibility_timeout_ms"),
+				get("/v1/topics/{t}").is(200).field("retention_ms", "60000").field("visibility_timeout_ms", "5000"),
+				patch(`{"default_ack":"committed"}`).is(200).field("default_ack", `"committed"`).field("failover", `"wait"`),
+				post("/v1/topics/{t}/produce?partition=0", "x").is(200), // it holds at once
+				patch(`{"max_record_bytes":3}`).is(200),
+				post("/v1/topics/{t}/produce?partition=0", "xxxx").fails(413, "too_large").field("limit", "3"),
+				send("PATCH", "/v1/topics/{t}-none", `{"retention_ms":0}`, client).fails(404, "not_found"),
+				send("PATCH", "/v1/topics/{t}", `{"retention_ms":0}`, "Content-Type: text/plain").fails(415, "unsupported_type"),
+			),
+		},
+		{
+			Rule: "a change that is malformed changes nothing",
+			Steps: join(each([]string{"", "{", "[]", `{"retention_ms":1,"retention_ms":2}`, `{"retention_ms":null}`, `{"partitions":4}`, `{"name":"x"}`, `{"nope":1}`, `{"retention_ms":"1"}`, `{"retention_ms":-1}`, `{"retention_ms":1}x`}, func(body string) Step {
+				return patch(body).fails(400, "invalid_argument")
+			}), steps(get("/v1/topics/{t}").is(200).field("retention_ms", "604800000").field("partitions", "3"))),
 		},
 		{
 			Rule: "a deleted topic is gone, and its name is free with an empty log",
