@@ -65,6 +65,20 @@ func produceCases() []Case {
 			),
 		},
 		{
+			Rule: "an expected offset holds, or nothing is stored",
+			Steps: steps(
+				produce("x"),
+				post("/v1/topics/{t}/produce?partition=0&expected_offset=0&ack=committed", "y").fails(412, "precondition_failed").field("next_offset", "1").field("retry", `"never"`),
+				post("/v1/topics/{t}/produce?partition=0&expected_offset=2&ack=committed", "y").fails(412, "precondition_failed").field("next_offset", "1"),
+				post("/v1/topics/{t}/produce?partition=0&expected_offset=1&ack=committed", "y").is(200).field("offset", "1"),
+				post("/v1/topics/{t}/produce?partition=1&expected_offset=0", "z").is(202).head("Tidemark-Offset: 0"),
+				post("/v1/topics/{t}/produce?expected_offset=0", "y").fails(400, "invalid_argument").says("partition"),
+				post("/v1/topics/{t}/produce?partition=0&expected_offset=-1", "y").fails(400, "invalid_argument"),
+				post("/v1/topics/{t}/produce?partition=0&expected_offset=", "y").fails(400, "invalid_argument"),
+				get("/v1/topics/{t}/partitions/0/records").is(200).field("high_watermark", "2"),
+			),
+		},
+		{
 			Rule: "keys survive whatever their bytes are", Reports: []string{"B18"},
 			Steps: steps(
 				post("/v1/topics/{t}/produce?partition=0&ack=committed&key=u%2F1+2", "x").is(200),

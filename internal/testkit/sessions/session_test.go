@@ -73,6 +73,11 @@ func newPlace(t *testing.T) *place {
 	if err := os.Symlink(binary, filepath.Join(p.dir, "bin", "tidemark")); err != nil {
 		t.Fatal(err)
 	}
+	// A terminal's progress bars are no output.
+	if err := os.WriteFile(filepath.Join(p.dir, ".curlrc"), []byte("silent\nshow-error\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.env = []string{"CURL_HOME=" + p.dir}
 	t.Cleanup(p.kill)
 	return p
 }
@@ -196,7 +201,7 @@ var variable = []struct {
 	{regexp.MustCompile(`\b[0-9a-f]{16}\b`), "ID"},
 	{regexp.MustCompile(`\d+\.\d+ s, [\d.]+k?/s`), "T s, R/s"},
 	{regexp.MustCompile(`took +[\d.]+m?s`), "took T"},
-	{regexp.MustCompile(`\d+ B\b`), "N B"},
+	{regexp.MustCompile(`[\d.]+ ([KM]i)?B\b`), "SIZE"},
 	{regexp.MustCompile(`\d+ objects?`), "N objects"},
 	{regexp.MustCompile(`about \d+ records?, if`), "about N records, if"},
 	{regexp.MustCompile(`(file://)?/[^\s"]*/(tidemark-(data|archive))`), "DIR/$2"},
@@ -260,6 +265,9 @@ func play(t *testing.T, file string, least int) {
 
 // README's five minutes are what a new user sees.
 func TestReadme(t *testing.T) { play(t, "README.md", 8) }
+
+// The tour is what who takes it sees.
+func TestTour(t *testing.T) { play(t, "docs/tour.md", 9) }
 
 // What is compared is told apart: a session with another output, or with a
 // record that has other fields, is noticed.
