@@ -41,7 +41,7 @@ func TestCurlExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.env = append(p.env, "B=" + p.node.Base, "C=X-Tidemark-Client: curl")
+	p.env = append(p.env, "B="+p.node.Base, "C=X-Tidemark-Client: curl")
 	ran := 0
 	for _, line := range list {
 		line = strings.Replace(line, "curl ", "curl --fail-with-body ", 1)
@@ -107,7 +107,7 @@ func TestShownAnswers(t *testing.T) {
 	}
 	p := newPlace(t)
 	p.serve()
-	p.env = append(p.env, "B=" + p.node.Base, "C=X-Tidemark-Client: curl")
+	p.env = append(p.env, "B="+p.node.Base, "C=X-Tidemark-Client: curl")
 	p.run(`curl --fail-with-body -H "$C" $B/v1/topics -d '{"name":"orders","partitions":1}'`)
 	p.run(`curl --fail-with-body -H "$C" -H 'Tidemark-Header-Trace: 7f3a' -H 'Content-Type: application/json' "$B/v1/topics/orders/produce?key=u17&ack=committed" --data-binary '{"total": 12.50}'`)
 	p.run(`curl --fail-with-body -H "$C" -H 'Content-Type: application/json' "$B/v1/topics/orders/produce?key=u17&ack=committed" --data-binary '{"n":1}'`)
