@@ -24,11 +24,45 @@ func (s *Server) produceBatch(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	if mediaType(x.r.Header.Get("Content-Type")) == mediaBatch {
+		err = x.kafkaBatch(&req)
+	} else {
+		err = x.decodedBatch(&req)
+	}
+	if err != nil {
+		return err
+	}
+	got, err := s.broker.Produce(s.base, req)
+	if err != nil {
+		return notConfirmed(err, got, true)
+	}
+	out := x.buffer()
+	if got.Ack == AckAccepted {
+		out.b = append(out.b, `{"accepted":`...)
+		out.b = strconv.AppendInt(out.b, countOf(got.Placements), 10)
+		out.b = append(out.b, "}\n"...)
+		x.reply(http.StatusAccepted, typeJSON, out.b)
+		return nil
+	}
+	out.b = append(appendPlacements(out.b, got.Placements, got.Archived), '\n')
+	x.reply(http.StatusOK, typeJSON, out.b)
+	return nil
+}
+
+func countOf(places []Placement) (n int64) {
+	for i := range places {
+		n += int64(places[i].Count)
+	}
+	return n
+}
+
+// decodedBatch decodes the body into the exchange's records.
+func (x *exchange) decodedBatch(req *ProduceRequest) error {
 	decode, err := x.batchDecoder()
 	if err != nil {
 		return err
 	}
-	body, err := x.readBody(s.limits.BatchBytes, "the batch")
+	body, err := x.readBatch(x.s.limits.BatchBytes)
 	if err != nil {
 		return err
 	}
@@ -39,20 +73,6 @@ func (s *Server) produceBatch(x *exchange) error {
 		return errcode.New(errcode.InvalidArgument, "the batch has no messages")
 	}
 	req.Records = x.records
-	got, err := s.broker.Produce(s.base, req)
-	if err != nil {
-		return notConfirmed(err, got, true)
-	}
-	out := x.buffer()
-	if got.Ack == AckAccepted {
-		out.b = append(out.b, `{"accepted":`...)
-		out.b = strconv.AppendInt(out.b, int64(len(x.records)), 10)
-		out.b = append(out.b, "}\n"...)
-		x.reply(http.StatusAccepted, typeJSON, out.b)
-		return nil
-	}
-	out.b = append(appendPlacements(out.b, got.Placements, got.Archived), '\n')
-	x.reply(http.StatusOK, typeJSON, out.b)
 	return nil
 }
 
@@ -64,12 +84,8 @@ func (x *exchange) batchDecoder() (func([]byte) error, error) {
 	}
 	b := &batch{x: x, partition: partition, valueMax: x.recordBytes(), keyMax: x.s.limits.KeyBytes, arena: x.buffer()}
 	kind := mediaType(x.r.Header.Get("Content-Type"))
-	if kind != mediaNDJSON {
-		for _, name := range []string{"key_field", "value_field"} {
-			if _, ok := x.query.get(name); ok {
-				return nil, errcode.New(errcode.InvalidArgument, "parameter %s goes with Content-Type %s only", name, mediaNDJSON)
-			}
-		}
+	if err := x.withoutFields(kind); err != nil {
+		return nil, err
 	}
 	switch kind {
 	case mediaJSON:
@@ -82,10 +98,8 @@ func (x *exchange) batchDecoder() (func([]byte) error, error) {
 			return nil, err
 		}
 		return lines.decode, nil
-	case mediaBatch:
-		return nil, errcode.New(errcode.UnsupportedType, "bodies of type %s are not in this build", mediaBatch)
 	default:
-		return nil, errcode.New(errcode.UnsupportedType, "a batch is %s, %s or %s, not %.60q", mediaJSON, mediaNDJSON, mediaFrames, kind)
+		return nil, errcode.New(errcode.UnsupportedType, "a batch is %s, %s, %s or %s, not %.60q", mediaJSON, mediaNDJSON, mediaFrames, mediaBatch, kind)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -24,10 +23,15 @@ const brokenLinger = 500 * time.Millisecond
 // The buffer grows with what has arrived: a declared length is only ever used
 // to refuse early and to stop growing.
 func (x *exchange) readBody(limit int64, what string) ([]byte, error) {
-	r := x.r
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return nil, errcode.New(errcode.UnsupportedType, "Content-Encoding %.40q is not in this build; send the body as it is", enc)
+	if err := x.plainBody(); err != nil {
+		return nil, err
 	}
+	return x.readRaw(limit, what)
+}
+
+// readRaw is readBody for a body that may be encoded.
+func (x *exchange) readRaw(limit int64, what string) ([]byte, error) {
+	r := x.r
 	if r.ContentLength > limit {
 		return nil, tooLarge(what, limit)
 	}
@@ -88,7 +92,7 @@ func (x *exchange) collect(limit, ceiling int64, what string) ([]byte, error) {
 func (x *exchange) grow(buf *buffer, ceiling int64) (room int, err error) {
 	have := int64(len(buf.b))
 	size := min(4*have, max(ceiling, have+1))
-	if err := x.large(size); err != nil {
+	if err := x.large(size + x.beside); err != nil {
 		return 0, err
 	}
 	if size > int64(cap(buf.b)) {

@@ -42,6 +42,7 @@ type exchange struct {
 	bodyDone    bool   // read to its end
 	bodyBroken  bool   // it stopped arriving, or is no body
 	charged     int64  // taken from the budget of large bodies
+	beside      int64  // of an encoded body that stays while it is decoded
 	own         buffer // the first buffer, which stays with the exchange
 	ownUsed     bool
 	held        []*buffer // further ones, which go back to their pool

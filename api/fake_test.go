@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
@@ -36,6 +37,7 @@ type fakeBroker struct {
 	released    int
 	produces    int
 	sets        int
+	encoded     []broker.EncodedBatch
 }
 
 type fakeTopic struct {
@@ -249,6 +251,13 @@ func (f *fakeBroker) Produce(ctx context.Context, req ProduceRequest) (Produced,
 		out.Ack = f.ack
 	}
 	out.Archived = out.Ack == AckArchived
+	if in := req.Encoded; in != nil {
+		// As many records as its header says; what they hold the fake does not know.
+		f.encoded = append(f.encoded, broker.EncodedBatch{Data: bytes.Clone(in.Data), Partition: in.Partition, Bounds: in.Bounds})
+		for range binary.BigEndian.Uint32(in.Data[57:]) {
+			req.Records = append(req.Records, NewRecord{Partition: int32(in.Partition)})
+		}
+	}
 	if want := req.ExpectedOffset; want != nil {
 		if next := t.parts[req.Records[0].Partition].end(); next != *want {
 			return Produced{}, errcode.New(errcode.PreconditionFailed, "it would begin at %d", next).With("next_offset", next)

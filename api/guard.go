@@ -52,7 +52,7 @@ func guard(r *http.Request) error {
 		return nil
 	}
 	return errcode.New(errcode.UnsupportedType,
-		"Content-Type %.60q is not accepted by itself; send application/json, application/octet-stream, application/x-ndjson or application/vnd.tidemark.frames, or add a header X-Tidemark-Client with any value",
+		"Content-Type %.60q is not accepted by itself; send application/json, application/octet-stream, application/x-ndjson, application/vnd.tidemark.frames or application/vnd.kafka.record-batch, or add a header X-Tidemark-Client with any value",
 		r.Header.Get("Content-Type"))
 }
 

@@ -42,22 +42,27 @@ func (n *Node) Produce(ctx context.Context, req broker.ProduceRequest) (broker.P
 	if err := n.accept(); err != nil {
 		return broker.Produced{}, err
 	}
-	if len(req.Records) == 0 {
+	if len(req.Records) == 0 && req.Encoded == nil {
 		return broker.Produced{}, errcode.New(errcode.InvalidArgument, "there are no records to append")
 	}
-	if req.ExpectedOffset != nil && (len(req.Records) > 1 || req.Records[0].Partition < 0) {
+	if req.ExpectedOffset != nil && (req.Encoded != nil || len(req.Records) > 1 || req.Records[0].Partition < 0) {
 		return broker.Produced{}, errcode.New(errcode.InvalidArgument, "an expected offset goes with one record that names its partition")
 	}
 	now := n.opts.Now().UnixMilli()
 	e := encoders.Get().(*encoder)
 	defer e.release()
-	parts, err := e.encode(t, req.Records, now)
+	ctx, cancel := n.deadline(ctx, req.Wait)
+	defer cancel()
+	var parts []partition.Part
+	if req.Encoded != nil {
+		parts, err = t.encoded(ctx, req.Encoded, now)
+	} else {
+		parts, err = e.encode(t, req.Records, now)
+	}
 	if err != nil {
 		return broker.Produced{}, err
 	}
 	parts[0].Expected = req.ExpectedOffset
-	ctx, cancel := n.deadline(ctx, req.Wait)
-	defer cancel()
 	lsn, err := n.engine.Append(parts, now)
 	if err != nil {
 		return broker.Produced{}, n.refusedAppend(ctx, lsn, err)

@@ -20,7 +20,7 @@ import (
 // Codec is the compression of a batch's records, numbered as on the wire.
 type Codec uint8
 
-// The codecs. All but lz4 are read; none and zstd are written.
+// The codecs. All are read; none and zstd are written.
 const (
 	CodecNone Codec = iota
 	CodecGzip
@@ -78,9 +78,9 @@ func decompress(dst, src []byte, c Codec, limit int) ([]byte, error) {
 	case CodecZstd:
 		return unzstd(dst[:0], src, limit)
 	case CodecLZ4:
-		return dst[:0], errcode.New(errcode.UnsupportedType, "batches compressed with lz4 cannot be read by this version; use none, gzip, snappy or zstd")
+		return unlz4(dst[:0], src, limit)
 	default:
-		return dst[:0], errcode.New(errcode.UnsupportedType, "batch compression %d is unknown; use none, gzip, snappy or zstd", c)
+		return dst[:0], errcode.New(errcode.UnsupportedType, "batch compression %d is unknown; use none, gzip, snappy, lz4 or zstd", c)
 	}
 }
 

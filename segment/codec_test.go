@@ -10,6 +10,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
@@ -65,6 +66,10 @@ func TestCodecsDecode(t *testing.T) {
 		"gzip":           recoded(raw, CodecGzip, gzipped),
 		"snappy":         recoded(raw, CodecSnappy, func(b []byte) []byte { return snappy.Encode(nil, b) }),
 		"snappy, framed": recoded(raw, CodecSnappy, xerialFramed),
+		"lz4":            recoded(raw, CodecLZ4, lz4Framed()),
+		"lz4, two frames": recoded(raw, CodecLZ4, func(b []byte) []byte {
+			return append(lz4Framed()(b[:len(b)/8]), lz4Framed()(b[len(b)/8:])...)
+		}),
 		"zstd":           mustBatch(t, recs, BatchOptions{Codec: CodecZstd}),
 		"zstd, streamed": recoded(raw, CodecZstd, streamed),
 		"zstd, two frames": recoded(raw, CodecZstd, func(b []byte) []byte {
@@ -93,13 +98,13 @@ func TestIncompressibleStaysRaw(t *testing.T) {
 	}
 }
 
-// lz4 and numbers without a codec are refused by name.
+// Numbers without a codec are refused by name.
 func TestUnsupportedCodecs(t *testing.T) {
 	raw := mustBatch(t, someRecords(rand.New(rand.NewPCG(3, 9)), 0, 2), BatchOptions{})
-	for _, c := range []Codec{CodecLZ4, 5, 6, 7} {
+	for _, c := range []Codec{5, 6, 7} {
 		_, err := DecodeBatch(nil, recoded(raw, c, bytes.Clone), nil)
 		wantCode(t, err, errcode.UnsupportedType)
-		if !bytes.Contains([]byte(err.Error()), []byte("use none, gzip, snappy or zstd")) {
+		if !bytes.Contains([]byte(err.Error()), []byte("use none, gzip, snappy, lz4 or zstd")) {
 			t.Fatal(err)
 		}
 	}
@@ -131,6 +136,11 @@ func TestDecompressionIsBounded(t *testing.T) {
 		"zstd bomb, streamed":  {CodecZstd, streamed(bomb), errcode.TooLarge, 8 * limit},
 		"snappy bomb":          {CodecSnappy, snappy.Encode(nil, bomb), errcode.TooLarge, 8 * limit},
 		"framed snappy bomb":   {CodecSnappy, xerialFramed(bomb), errcode.TooLarge, 8 * limit},
+		"lz4 bomb":             {CodecLZ4, lz4Framed()(bomb), errcode.TooLarge, 24 * limit}, // in blocks of 4 MiB
+		"lz4 bomb, 64 KiB":     {CodecLZ4, lz4Framed(lz4.BlockSizeOption(lz4.Block64Kb))(bomb), errcode.TooLarge, 8 * limit},
+		"lz4, empty":           {CodecLZ4, nil, errcode.Corrupt, 64 << 10},
+		"lz4, garbage":         {CodecLZ4, []byte("no frame at all"), errcode.Corrupt, 64 << 10},
+		"lz4 that declares":    {CodecLZ4, []byte{0x04, 0x22, 0x4d, 0x18, 0x40, 0x70, 0, 0xff, 0xff, 0x3f, 0, 'x'}, errcode.Corrupt, 64 << 10},
 		"snappy that declares": {CodecSnappy, append(binary.AppendUvarint(nil, limit-1), 0, 'x'), errcode.Corrupt, 64 << 10},
 		// Magic, single segment with an 8-byte size, the size, one raw block of a byte.
 		"zstd that declares": {CodecZstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0xff, 0xff, 0x0f, 0, 0, 0, 0, 0, 9, 0, 0, 'x'}, errcode.Corrupt, 256 << 10},

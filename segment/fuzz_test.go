@@ -47,6 +47,8 @@ func FuzzDecodeBatch(f *testing.F) {
 	f.Add(recoded(raw, CodecSnappy, xerialFramed))
 	f.Add(recoded(raw, CodecZstd, streamed))
 	f.Add(recoded(raw, CodecLZ4, bytes.Clone))
+	f.Add(recoded(raw, CodecLZ4, lz4Framed()))
+	f.Add(recoded(raw, CodecLZ4, func([]byte) []byte { return lz4Linked() }))
 	first := mustBatch(f, []broker.Record{{Offset: 0, Timestamp: 1, Value: []byte("first")}}, BatchOptions{})
 	zstdDecoder()
 	f.Fuzz(func(t *testing.T, b []byte) {

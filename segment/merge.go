@@ -8,8 +8,7 @@ import (
 
 // Mergeable reports whether a batch may be merged with others at all: it is
 // uncompressed, without producer id, transaction, control records or delete
-// horizon, and has records. The caller also keeps batches apart that a client
-// encoded: those are stored as they came.
+// horizon, and has records. So what a client compressed stays as it came.
 func Mergeable(h *BatchHeader) bool {
 	return h.Attributes&^attrLogAppendTime == 0 && h.ProducerID < 0 && h.Records > 0
 }

@@ -37,7 +37,14 @@ type Iterator struct {
 //
 // Errors: Corrupt, UnsupportedVersion, UnsupportedType (codec), TooLarge (more
 // than MaxDecoded bytes).
-func Records(b []byte, s *Scratch) (Iterator, error) {
+func Records(b []byte, s *Scratch) (Iterator, error) { return recordsWithin(b, MaxDecoded, s) }
+
+// Size is how many bytes s holds for decompressed records.
+func (s *Scratch) Size() int { return cap(s.plain) }
+
+// recordsWithin is Records for a batch of at most limit decompressed bytes, which
+// holds for what comes uncompressed too.
+func recordsWithin(b []byte, limit int, s *Scratch) (Iterator, error) {
 	h, err := ParseHeader(b)
 	if err != nil {
 		return Iterator{}, err
@@ -50,8 +57,11 @@ func Records(b []byte, s *Scratch) (Iterator, error) {
 	}
 	s.headers = s.headers[:0]
 	raw := b[HeaderSize:]
+	if h.Codec() == CodecNone && len(raw) > limit {
+		return Iterator{}, overLimit(limit)
+	}
 	if h.Codec() != CodecNone {
-		if s.plain, err = decompress(s.plain, raw, h.Codec(), MaxDecoded); err != nil {
+		if s.plain, err = decompress(s.plain, raw, h.Codec(), limit); err != nil {
 			return Iterator{}, errcode.Wrap(errcode.Corrupt, err, "batch at offset %d", h.BaseOffset)
 		}
 		raw = s.plain

@@ -70,9 +70,25 @@ type ProduceRequest struct {
 	Records []NewRecord
 	Ack     Ack
 	Wait    time.Duration
+	// Encoded is a batch that a client encoded, in place of Records.
+	Encoded *EncodedBatch
 	// ExpectedOffset is where the one record, which names its partition, has to
 	// begin: else nothing is appended. Nil: wherever the log ends.
 	ExpectedOffset *int64
+}
+
+// EncodedBatch is one batch of records as a Kafka client encodes them, to be
+// stored as it is.
+type EncodedBatch struct {
+	Data      []byte
+	Partition uint32
+	Bounds    RecordBounds
+}
+
+// RecordBounds are the bounds of a batch and of each record in it. Value, Key,
+// HeaderBytes (of one record) and Decoded (of all records, with lengths and offsets) are bytes.
+type RecordBounds struct {
+	Records, Value, Key, Headers, HeaderBytes, Decoded int
 }
 
 // Produced says where the records stand, by partition.
