@@ -62,7 +62,7 @@ func archiveExists(raw string) error {
 }
 
 func newBucketInspect(p *process) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "inspect URL KEY", Short: "Decode one object of an archive and print it as JSON",
 		Example: "  tidemark bucket inspect file:///srv/archive cluster/0000000000000001",
 		Args:    args("URL", "KEY"),
@@ -79,4 +79,6 @@ func newBucketInspect(p *process) *cobra.Command {
 			return p.printJSON(v)
 		},
 	}
+	cmd.Flags().Bool("json", false, "print JSON (there is no other form)")
+	return cmd
 }

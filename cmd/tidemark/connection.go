@@ -31,44 +31,41 @@ type connection struct {
 	user         string
 	passwordFile string
 	caFile       string
+	context      string
 	http         *http.Client
+
+	resolved bool
+	to       target
+	toErr    error
 }
 
 // flags adds the flags of commands that talk to a node.
 func (c *connection) flags(cmd *cobra.Command) {
 	f := cmd.PersistentFlags()
-	f.StringVarP(&c.server, "server", "s", "", "node to talk to (TIDEMARK_SERVER) (default "+defaultServer+")")
+	f.StringVarP(&c.server, "server", "s", "", "node to talk to (TIDEMARK_SERVER) (default the current context's, else "+defaultServer+")")
+	f.StringVar(&c.context, "context", "", "context to use instead of the current one (TIDEMARK_CONTEXT); see tidemark ctx")
 	f.StringVar(&c.user, "user", "", "user to authenticate as (TIDEMARK_USER) (default admin, with a password)")
-	f.StringVar(&c.passwordFile, "password-file", "", "file that holds the password (TIDEMARK_PASSWORD_FILE; or the password itself in TIDEMARK_PASSWORD)")
+	f.StringVar(&c.passwordFile, "password-file", "", "file that holds the password, - asks for it (TIDEMARK_PASSWORD_FILE; or the password itself in TIDEMARK_PASSWORD)")
 	f.StringVar(&c.caFile, "ca-file", "", "certificates in PEM that an https server is trusted by, instead of the system's (TIDEMARK_CA_FILE)")
+	// It fails for a flag that is not there, or twice, and this one is new.
+	_ = cmd.RegisterFlagCompletionFunc("context", c.p.completeContext)
 }
 
-// address returns the node's URL: flag, then environment, then the default.
+// address returns the node's URL; when it cannot be found, open says why.
 func (c *connection) address() string {
-	if c.server == "" {
-		c.server = c.p.getenv("TIDEMARK_SERVER")
-	}
-	if c.server == "" {
-		c.server = defaultServer
-	}
-	return c.server
+	t, _ := c.resolve()
+	return t.server
 }
 
 // credentials returns user and password; both are "" without a password.
 func (c *connection) credentials() (user, password string, err error) {
-	password, err = c.p.secret(c.passwordFile, "TIDEMARK_PASSWORD_FILE", "TIDEMARK_PASSWORD")
-	if user = c.user; user == "" {
-		user = c.p.getenv("TIDEMARK_USER")
-	}
-	if user == "" && password != "" {
-		user = adminUser
-	}
-	return user, password, err
+	t, err := c.resolve()
+	return t.user, t.password, err
 }
 
 // open returns a client. Nothing is sent yet.
 func (c *connection) open() (*client.Client, error) {
-	user, password, err := c.credentials()
+	t, err := c.resolve()
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +73,7 @@ func (c *connection) open() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl, err := client.New(c.address(), client.Options{User: user, Password: password, HTTP: hc, Name: "tidemark-cli/" + version})
+	cl, err := client.New(t.server, client.Options{User: t.user, Password: t.password, HTTP: hc, Name: "tidemark-cli/" + version})
 	if err != nil {
 		return nil, usagef("--server: %w", err)
 	}
@@ -85,11 +82,11 @@ func (c *connection) open() (*client.Client, error) {
 
 // wire returns a client that shows records as the node writes them.
 func (c *connection) wire() (*wire, error) {
-	user, password, err := c.credentials()
+	t, err := c.resolve()
 	if err != nil {
 		return nil, err
 	}
-	base := strings.TrimSuffix(c.address(), "/")
+	base := strings.TrimSuffix(t.server, "/")
 	if err := checkServer(base); err != nil {
 		return nil, err
 	}
@@ -97,7 +94,7 @@ func (c *connection) wire() (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &wire{base: base, user: user, password: password, http: hc}, nil
+	return &wire{base: base, user: t.user, password: t.password, http: hc}, nil
 }
 
 // checkServer refuses what is no node's address.
@@ -114,11 +111,11 @@ func (c *connection) client() (*http.Client, error) {
 	if c.http != nil {
 		return c.http, nil
 	}
-	file := c.caFile
-	if file == "" {
-		file = c.p.getenv("TIDEMARK_CA_FILE")
+	t, err := c.resolve()
+	if err != nil {
+		return nil, err
 	}
-	trust, err := certs.Client(file)
+	trust, err := certs.Client(t.caFile)
 	if err != nil {
 		return nil, usageError{err}
 	}

@@ -47,6 +47,7 @@ at once; each showing counts as a delivery.`,
 	f.IntVar(&o.max, "max", 0, "number of records (default all there are; with --peek 10, at most 100)")
 	f.DurationVar(&o.wait, "wait", 0, "how long to wait for the next record when there is none")
 	f.BoolVar(&o.out.raw, "raw", false, "print values alone, byte for byte")
+	jsonLines(cmd)
 	f.StringVar(&delimiter, "delimiter", `\n`, "what follows each value of --raw; \\n, \\t and \\0 are understood, '' is nothing")
 	f.BoolVar(&o.noAck, "no-ack", false, "do not ack; the lines have the receipt handles")
 	f.BoolVar(&o.peek, "peek", false, "show records and give them back")

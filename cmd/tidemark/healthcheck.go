@@ -36,7 +36,11 @@ func newHealthcheck(p *process, c *connection) *cobra.Command {
 }
 
 func askHealth(ctx context.Context, p *process, c *connection, path string) error {
-	server := c.address()
+	to, err := c.resolve()
+	if err != nil {
+		return err
+	}
+	server := to.server
 	if err := checkServer(server); err != nil {
 		return err
 	}

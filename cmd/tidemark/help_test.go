@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +39,39 @@ func TestHelpIsComplete(t *testing.T) {
 		if out := (command{}).must(t, args...); !strings.Contains(out, "Usage:") {
 			t.Errorf("%q prints no help: %s", args, out)
 		}
+	}
+}
+
+// printsNoData are the commands that print no data: a node's own lines, a page, a
+// script, or one line that says what was done.
+var printsNoData = []string{
+	"tidemark serve", "tidemark healthcheck", "tidemark help", "tidemark config check", "tidemark config docs",
+	"tidemark completion bash", "tidemark completion zsh", "tidemark completion fish", "tidemark completion powershell",
+	"tidemark ctx add", "tidemark ctx use", "tidemark ctx rm", "tidemark topic rm",
+}
+
+// Proves that every command that prints data can print it as JSON.
+func TestDataHasJSON(t *testing.T) {
+	found := 0
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+		if cmd.HasSubCommands() || slices.Contains(printsNoData, cmd.CommandPath()) {
+			return
+		}
+		if cmd.Flags().Lookup("json") == nil {
+			t.Errorf("%s has no --json", cmd.CommandPath())
+		}
+		found++
+	}
+	walk(newRoot(&process{}))
+	if found < 20 {
+		t.Fatalf("only %d commands", found)
+	}
+	for _, args := range []string{"consume t --json --raw", "replay t --partition 0 --json --raw"} {
+		wrong{args: args, code: exitUsage, says: []string{"--json", "--raw"}}.check(t, command{})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/term"
 )
@@ -18,7 +19,8 @@ type process struct {
 	signals        <-chan os.Signal // nil: none
 	exit           func(code int)   // ends the process on the second signal
 	onHangup       func() (<-chan os.Signal, func())
-	node           connection // of commands that talk to one
+	asking         atomic.Pointer[func()] // makes the terminal show what is typed again
+	node           connection             // of commands that talk to one
 }
 
 // run executes one command line and returns the exit code.
@@ -52,7 +54,12 @@ func (p *process) watchSignals(done <-chan struct{}, cancel context.CancelFunc) 
 		case <-done:
 			return
 		case <-p.signals:
-			if n > 0 {
+			show := p.asking.Load()
+			if show != nil {
+				(*show)()
+			}
+			if n > 0 || show != nil { // nothing ends a read of the terminal
+
 				p.exit(exitFailed)
 				return
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"sync"
+	"time"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
@@ -18,10 +19,15 @@ type bars struct {
 	}
 }
 
+// barsAfter is how long work takes that shows no bar.
+const barsAfter = time.Second
+
 func newBars(w io.Writer) *bars {
 	b := &bars{}
 	if isTerminal(w) {
-		b.all = mpb.New(mpb.WithOutput(w), mpb.WithWidth(48))
+		late := make(chan any)
+		time.AfterFunc(barsAfter, func() { close(late) })
+		b.all = mpb.New(mpb.WithOutput(w), mpb.WithWidth(48), mpb.WithRenderDelay(late))
 		b.mu.stages = map[string]*mpb.Bar{}
 	}
 	return b

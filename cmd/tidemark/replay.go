@@ -52,6 +52,7 @@ everything else byte for byte. Texts are asked for one by one and are slower.`,
 	f.Int64Var(&to, "to", -1, "offset to stop before (default the high watermark)")
 	f.BoolVar(&r.follow, "follow", false, "go on with new records until interrupted")
 	f.BoolVar(&r.out.raw, "raw", false, "print values alone")
+	jsonLines(cmd)
 	f.StringVar(&delimiter, "delimiter", `\n`, "what follows each value of --raw; \\n, \\t and \\0 are understood, '' is nothing")
 	c.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -18,7 +18,8 @@ func newRoot(p *process) *cobra.Command {
 once. New records live on the node, older ones in an object store, and a node
 can be restored from that store alone.
 
-Commands that talk to a node find it with --server (or TIDEMARK_SERVER).
+Commands that talk to a node find it with --server (or TIDEMARK_SERVER), or in the
+current context (tidemark ctx).
 Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 		Example: `  tidemark serve --dev                                    # a node on 127.0.0.1:7942
   tidemark topic create orders --partitions 6
@@ -34,7 +35,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	root.AddCommand(
 		newServe(p), newTopic(p, c), newProduce(p, c), newConsume(p, c), newReplay(p, c),
 		newRestore(p), newArchive(p, c), newBucket(p), newWAL(p), newSegment(p), newHealthcheck(p, c), newBench(p, c),
-		newConfig(p), newSurfaces(p), newVersion(p),
+		newCtx(p), newConfig(p), newSurfaces(p), newCompletion(p, root), newVersion(p),
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
@@ -42,26 +43,17 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
-	// The completion command keeps the output that is set when it is made. Both
-	// commands exist only once cobra has added them.
+	// It exists only once cobra has added it.
 	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
 	finish(root)
 	return root
 }
 
-// finish gives every command that cobra made the same manners as ours.
+// finish gives the command that cobra made the same manners as ours.
 func finish(cmd *cobra.Command) {
 	cmd.DisableAutoGenTag = true
-	switch cmd.Name() {
-	case "help":
+	if cmd.Name() == "help" {
 		cmd.Example = "  tidemark help topic create"
-	case "completion":
-		cmd.Example = "  source <(tidemark completion bash)"
-	case "bash", "zsh", "fish", "powershell":
-		if cmd.Example == "" {
-			cmd.Example = "  tidemark completion " + cmd.Name()
-		}
 	}
 	if cmd.Args != nil {
 		cmd.Args = usageArgs(cmd.Args)

@@ -177,6 +177,7 @@ func printTopic(p *process, info broker.TopicInfo) error {
 func newTopicTrim(p *process, c *connection) *cobra.Command {
 	var partition uint32
 	var before int64
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "trim NAME", Short: "Remove the oldest records of a partition",
 		Long: `Remove the records of a partition below an offset. The offset is the first one that stays; up to the
@@ -197,12 +198,16 @@ end of the log, which leaves it empty. Offsets go on where they were. What was r
 			if err != nil {
 				return explain(err, c.address())
 			}
+			if asJSON {
+				return p.printJSON(map[string]any{"topic": args[0], "partition": partition, "oldest_offset": oldest})
+			}
 			_, err = fmt.Fprintf(p.stdout, "partition %d of topic %s begins at offset %d\n", partition, args[0], oldest)
 			return err
 		},
 	}
 	cmd.Flags().Uint32Var(&partition, "partition", 0, "partition")
 	cmd.Flags().Int64Var(&before, "before", 0, "first offset to keep")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 

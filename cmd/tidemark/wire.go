@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
@@ -112,6 +114,18 @@ func (o *output) explain(err error) error {
 		return nil
 	}
 	return errcode.New(errcode.Storage, "stdout does not take more: %w", err)
+}
+
+// jsonLines gives --json to a command that prints a line of JSON a record unless
+// --raw is said, so that a script can say what it counts on.
+func jsonLines(cmd *cobra.Command) {
+	cmd.Flags().Bool("json", false, "print one JSON object a line (the default)")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("json") && cmd.Flags().Changed("raw") {
+			return usagef("--json and --raw are different forms: give one")
+		}
+		return nil
+	}
 }
 
 // unescape reads \n, \t, \0 and \\ in a delimiter.
