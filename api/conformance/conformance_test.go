@@ -90,6 +90,7 @@ func startNode(t *testing.T, o realnode.Options) *realnode.Node {
 // -url names. Its answers are what api/openapi.yaml says, which has no success
 // that the suite does not see.
 func TestConformance(t *testing.T) {
+	t.Parallel() // most of the time somebody waits
 	if *targetURL != "" {
 		Run(t, Target{URL: *targetURL, User: *targetUser, Password: *targetPassword, Archived: *targetArchive})
 		return
@@ -102,6 +103,7 @@ func TestConformance(t *testing.T) {
 // The same with a password: credentials are asked for before anything else, and
 // everything else is as without.
 func TestConformanceWithCredentials(t *testing.T) {
+	t.Parallel()
 	if *targetURL != "" {
 		return // TestConformance has asked that node
 	}
@@ -114,6 +116,7 @@ func TestConformanceWithCredentials(t *testing.T) {
 // The bounds that no test can reach with their defaults, and all others at
 // another size: the cases follow what is configured.
 func TestConformanceWithSmallBounds(t *testing.T) {
+	t.Parallel()
 	if *targetURL != "" {
 		return
 	}

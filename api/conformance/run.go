@@ -230,7 +230,7 @@ func (q *Request) once(r *run) (faults []string) {
 		r.keep(s[0], value)
 	}
 	if len(faults) > 0 {
-		faults = append(faults, fmt.Sprintf("sent: %v %.200q", q.header, sent), fmt.Sprintf("answer: %s %v %.400s", res.Status, res.Header, body))
+		faults = append(faults, fmt.Sprintf("sent: %v %.200q", q.header, sent), fmt.Sprintf("answer: %s %v %.400s", res.Status, res.Header, strings.ToValidUTF8(string(body), "?")))
 	}
 	return faults
 }

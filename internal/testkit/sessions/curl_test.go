@@ -111,21 +111,22 @@ func TestShownAnswers(t *testing.T) {
 	p.run(`curl --fail-with-body -H "$C" $B/v1/topics -d '{"name":"orders","partitions":1}'`)
 	p.run(`curl --fail-with-body -H "$C" -H 'Tidemark-Header-Trace: 7f3a' -H 'Content-Type: application/json' "$B/v1/topics/orders/produce?key=u17&ack=committed" --data-binary '{"total": 12.50}'`)
 	p.run(`curl --fail-with-body -H "$C" -H 'Content-Type: application/json' "$B/v1/topics/orders/produce?key=u17&ack=committed" --data-binary '{"n":1}'`)
-	real := []string{
+	real := []string{ // one for each answer that is shown
 		p.run(`curl $B/v1/topics/nope`),
 		p.run(`curl --fail-with-body "$B/v1/topics/orders/consume"`),
 		p.run(`curl --fail-with-body "$B/v1/topics/orders/partitions/0/records?from=1"`),
 		lines(p.run(`curl --fail-with-body -H 'Accept: application/x-ndjson' "$B/v1/topics/orders/partitions/0/records?from=2"`))[0],
 	}
-	if len(blocks) != len(real) {
+	if len(blocks) < len(real) {
 		t.Fatalf("%s shows %d answers, the test knows %d", httpPage, len(blocks), len(real))
 	}
 	if strings.TrimSpace(blocks[0]) != strings.TrimSpace(real[0]) {
 		t.Errorf("%s shows %s, it is %s", httpPage, blocks[0], real[0])
 	}
-	for i := range blocks {
-		if want, got := fieldsOf(t, blocks[i]), fieldsOf(t, real[i]); !slices.Equal(want, got) {
-			t.Errorf("%s shows an answer with %q, it has %q", httpPage, want, got)
+	for _, block := range blocks {
+		want := fieldsOf(t, block)
+		if !slices.ContainsFunc(real, func(answer string) bool { return slices.Equal(want, fieldsOf(t, answer)) }) {
+			t.Errorf("%s shows an answer with %q, which none of the test's has: %s", httpPage, want, block)
 		}
 	}
 }
