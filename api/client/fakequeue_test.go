@@ -27,6 +27,7 @@ type queueNode struct {
 	settling func(action, handle string) (status int, code string) // nil: as it is
 	lose     func(action string) bool                              // the answer of a settle call
 	polling  func() (*http.Response, error)                        // in place of a consume; both nil: as it is
+	refusing func() (*http.Response, error)                        // in place of a settle call
 }
 
 func newQueueNode(visibility time.Duration, total int) *queueNode {
@@ -123,6 +124,12 @@ func (q *queueNode) settle(r *http.Request) (*http.Response, error) {
 	action, delay := r.URL.Query().Get("action"), r.URL.Query().Get("delay")
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.refusing != nil {
+		for _, h := range body.Handles {
+			q.log = append(q.log, action+" "+h+" refused")
+		}
+		return q.refusing()
+	}
 	results := make([]string, len(body.Handles))
 	for i, h := range body.Handles {
 		status, code := q.one(action, h)

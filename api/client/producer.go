@@ -373,13 +373,14 @@ func (p *Producer) send(ctx context.Context, b *pending) error {
 
 // finish makes room and tells everybody.
 func (p *Producer) finish(b *pending) {
-	failed := len(b.errs)
+	var failed int
 	var failure error
-	if b.err != nil {
-		failed, failure = b.count(), b.err
-	}
-	for _, err := range b.errs {
-		failure = err
+	for i := range b.ends {
+		if _, err := b.result(i); err != nil {
+			if failed++; failure == nil {
+				failure = err
+			}
+		}
 	}
 	p.mu.Lock()
 	p.mu.sending = nil

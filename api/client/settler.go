@@ -78,8 +78,11 @@ func (s *settler) run(ctx context.Context) {
 		}
 		s.putBack(left)
 		if try++; len(left) == len(batch) {
-			d, _ := s.retry.pause(try, err)
-			sleep(ctx, min(d, s.patience()))
+			d, ok := s.retry.pause(try, err)
+			if !ok || d > s.patience() {
+				d = s.patience() // the lease does not wait longer
+			}
+			sleep(ctx, d)
 		}
 	}
 }
