@@ -176,7 +176,7 @@ func (q *Consumer) askVisibility(ctx context.Context) error {
 	for try := 1; ; try++ {
 		info, err := q.c.Topic(ctx, q.topic)
 		if err == nil {
-			q.visibility.Store(int64(max(info.VisibilityTimeoutMS, 1)) * int64(time.Millisecond))
+			q.visibility.Store(max(info.VisibilityTimeoutMS, 1) * int64(time.Millisecond))
 			return nil
 		}
 		if ctx.Err() != nil || !harmless.may(err) {

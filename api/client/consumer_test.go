@@ -41,7 +41,7 @@ type running struct {
 	ended chan error // what Run returned
 }
 
-func run(t *testing.T, ctx context.Context, c *Client, topic string, h Handler, o ConsumerOptions) *running { //nolint:revive // the test comes first, as everywhere
+func run(t *testing.T, ctx context.Context, c *Client, topic string, h Handler, o ConsumerOptions) *running {
 	t.Helper()
 	r := &running{t: t, ended: make(chan error, 1)}
 	o.OnError = r.add
