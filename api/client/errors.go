@@ -117,6 +117,12 @@ func foreignCode(status int) errcode.Code {
 		return errcode.Denied
 	case http.StatusNotFound:
 		return errcode.NotFound
+	case http.StatusGone:
+		return errcode.Gone
+	case http.StatusRequestEntityTooLarge:
+		return errcode.TooLarge
+	case http.StatusUnsupportedMediaType:
+		return errcode.UnsupportedType
 	case http.StatusTooManyRequests:
 		return errcode.TooMany
 	case http.StatusServiceUnavailable:

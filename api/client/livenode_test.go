@@ -92,7 +92,8 @@ type rig struct {
 	url   string
 
 	mu    sync.Mutex
-	fault func(r *http.Request) fault // nil: everything is passed on
+	fault func(r *http.Request) fault             // nil: everything is passed on
+	watch func(encoding string, size int64) fault // of batches; nil: nobody watches
 }
 
 // fault is what happens to one request.
@@ -160,6 +161,9 @@ func (r *rig) serve(h http.Handler, w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	if r.fault != nil {
 		f = r.fault(req)
+	}
+	if r.watch != nil && strings.HasSuffix(req.URL.Path, "/batch") {
+		f = r.watch(req.Header.Get("Content-Encoding"), req.ContentLength)
 	}
 	r.mu.Unlock()
 	switch {

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -42,8 +43,9 @@ type Producer struct {
 	ended   chan struct{} // closed when the sender has ended
 
 	// The sender's own.
-	partitions uint32 // of the topic, 0 = not asked yet
-	last       error  // what the last try met
+	partitions uint32        // of the topic, 0 = not asked yet
+	last       error         // what the last try met
+	encoder    *zstd.Encoder // nil: bodies go as they are
 
 	mu struct {
 		sync.Mutex
@@ -68,6 +70,12 @@ func (c *Client) NewProducer(topic string, o ProducerOptions) (*Producer, error)
 		c: c, topic: topic, o: o, retry: c.retry,
 		records: semaphore.NewWeighted(int64(o.BufferRecords)), bytes: semaphore.NewWeighted(o.BufferBytes),
 		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+	if o.Compress {
+		var err error
+		if p.encoder, err = newEncoder(); err != nil {
+			return nil, err
+		}
 	}
 	p.retry.patient = true
 	po := ProduceOptions{Partition: o.Partition, Ack: o.Ack, Wait: o.AckWait, AtLeastOnce: o.AtLeastOnce}
@@ -348,7 +356,13 @@ func faulty(err error, count int) (place int, ok bool) {
 func (p *Producer) send(ctx context.Context, b *pending) error {
 	r := p.request
 	r.body, r.contentType = b.encode()
+	plain := r
+	compressed := p.compress(&r)
 	got, err := p.c.batch(ctx, r)
+	if compressed && errcode.Is(err, errcode.UnsupportedType) {
+		p.encoder = nil // this node does not take it
+		got, err = p.c.batch(ctx, plain)
+	}
 	if err != nil {
 		return err
 	}
