@@ -117,6 +117,10 @@ bench: tools ## Go benchmarks with allocations (BENCH=regexp BENCHTIME=1s)
 bench-s1: build ## single-record produce against the reference programs (needs wrk)
 	bench/s1.sh
 
+.PHONY: targets
+targets: tools build ## every speed target of one node: measured, met or not, about 15 minutes (ONLY=S1,T2 ARGS=-json; needs wrk)
+	go run ./bench/targets -only '$(ONLY)' $(ARGS)
+
 ##@ Tools
 
 .PHONY: tools

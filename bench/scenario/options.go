@@ -60,6 +60,9 @@ func (o *Options) Check() error {
 	within("consumers", o.Readers, 1, 1000)
 	for _, n := range o.Take {
 		within("records of a consume", n, 1, maxTake)
+		if most := 2 * o.Connections * n; o.Records < most {
+			errs = append(errs, fmt.Errorf("records: %d are too few for %d connections that take %d at a time: give %d or more", o.Records, o.Connections, n, most))
+		}
 	}
 	if o.Rate < 0 || o.Rate > 1e6 {
 		errs = append(errs, fmt.Errorf("rate: %g is not within 0 and 1000000 a second", o.Rate))

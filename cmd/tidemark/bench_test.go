@@ -21,7 +21,7 @@ import (
 var brief = map[string][]string{
 	"produce": {"--connections", "4", "--duration", "200ms", "--warmup", "50ms", "--runs", "2", "--record-bytes", "200B"},
 	"batch":   {"--connections", "2", "--duration", "200ms", "--warmup", "50ms", "--runs", "2", "--record-bytes", "200B", "--batch", "50"},
-	"consume": {"--connections", "4", "--records", "600", "--runs", "2", "--record-bytes", "200B"},
+	"consume": {"--connections", "3", "--records", "600", "--runs", "2", "--record-bytes", "200B"},
 	"e2e":     {"--duration", "300ms", "--warmup", "50ms", "--runs", "2", "--rate", "100", "--consumers", "2", "--record-bytes", "200B"},
 }
 
@@ -227,6 +227,7 @@ func TestBenchUsage(t *testing.T) {
 		"batch --ndjson --records-of noise":          "noise",
 		"consume --take 101":                         "101",
 		"consume --records 99":                       "records: 99",
+		"consume --connections 3 --records 599":      "give 600 or more",
 		"e2e --rate max":                             "e2e needs a number",
 		"e2e --consumers 0":                          "consumers: 0",
 		"produce --work /tmp":                        "--self",
