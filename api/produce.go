@@ -18,6 +18,9 @@ import (
 // request does not say.
 const defaultProduceWait = 10 * time.Second
 
+// shortestProduceWait is what a shorter wait, 0 too, counts as.
+const shortestProduceWait = time.Millisecond
+
 // headerPrefix begins the request headers that become record headers. Bytes of
 // the broker's own begin with ownHeader, so no client may use those.
 const (
@@ -84,6 +87,7 @@ func (x *exchange) produceRequest() (ProduceRequest, error) {
 	if req.Wait > longest {
 		return req, errcode.New(errcode.InvalidArgument, "parameter wait is %v; the longest is %v", req.Wait, longest)
 	}
+	req.Wait = max(req.Wait, shortestProduceWait) // 0 would be the broker's default
 	return req, x.needTopic()
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -376,5 +377,25 @@ func TestExpectedOffset(t *testing.T) {
 	}
 	if n := s.f.count("orders"); n != 2 || s.f.produces != before {
 		t.Errorf("%d records are stored, %d produces reached the broker", n, s.f.produces-before)
+	}
+}
+
+// wait: 10 s where nothing is said, up to 30 s, and nothing is the shortest wait, not
+// the default; beyond, and what is no length of time, is 400.
+func TestProduceWait(t *testing.T) {
+	s := start(t)
+	var got time.Duration
+	s.f.produceHook = func(_ context.Context, req ProduceRequest) { got = req.Wait }
+	for wait, want := range map[string]time.Duration{
+		"": 10 * time.Second, "&wait=0s": time.Millisecond, "&wait=1ns": time.Millisecond, "&wait=1ms": time.Millisecond,
+		"&wait=1m": 0, "&wait=30s": 30 * time.Second, "&wait=30001ms": 0, "&wait=-1s": 0, "&wait=5": 0, "&wait=": 0,
+	} {
+		for _, path := range []string{"/v1/topics/orders/produce?partition=0", "/v1/topics/orders/produce/batch?partition=0"} {
+			got = 0
+			a := s.post(path+"&ack=committed"+wait, "1", "Content-Type: application/x-ndjson")
+			if ok := a.StatusCode == 200; ok != (want > 0) || got != want {
+				t.Errorf("%s%s: %d, the broker waits %v, want %v", path, wait, a.StatusCode, got, want)
+			}
+		}
 	}
 }

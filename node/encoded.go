@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
@@ -78,6 +79,8 @@ func checkRecord(b *broker.RecordBounds, i int, r *broker.Record, now int64) err
 		switch {
 		case name == "":
 			err = errcode.New(errcode.InvalidArgument, "message %d: a record header has no name", i)
+		case !utf8.ValidString(name):
+			err = errcode.New(errcode.InvalidArgument, "message %d: the record header %.60q has a name that is not UTF-8", i, name)
 		case strings.HasPrefix(name, "tm-"):
 			err = errcode.New(errcode.InvalidArgument, "message %d: record header %.60q: names that begin with tm- are the broker's own", i, name)
 		}

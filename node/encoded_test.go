@@ -203,6 +203,7 @@ func TestKafkaBatchIsRefusedWhole(t *testing.T) {
 		"headers":      {func(r *broker.Record) { r.Headers = make([]broker.Header, 129) }, errcode.InvalidArgument, "129 headers"},
 		"header bytes": {func(r *broker.Record) { r.Headers[0].Value = make([]byte, 64<<10) }, errcode.TooLarge, "headers has 65541"},
 		"no name":      {func(r *broker.Record) { r.Headers[0].Name = "" }, errcode.InvalidArgument, "no name"},
+		"no text":      {func(r *broker.Record) { r.Headers[0].Name = "a\xff" }, errcode.InvalidArgument, "not UTF-8"},
 		"own name":     {func(r *broker.Record) { r.Headers[0].Name = "tm-attempt" }, errcode.InvalidArgument, "the broker's own"},
 		"seconds":      {func(r *broker.Record) { r.Timestamp /= 1000 }, errcode.InvalidArgument, "timestamp"},
 		"microseconds": {func(r *broker.Record) { r.Timestamp *= 1000 }, errcode.InvalidArgument, "timestamp"},

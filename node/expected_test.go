@@ -212,7 +212,7 @@ func TestRefusalIsDurable(t *testing.T) {
 		t.Fatalf("next %d, high watermark %d", st.Next, st.HighWatermark)
 	}
 	zero := int64(0)
-	_, err := m.Produce(context.Background(), broker.ProduceRequest{Topic: "t", ExpectedOffset: &zero, Wait: 20 * time.Millisecond, Records: numbered(7, 1)})
+	_, err := m.Produce(context.Background(), broker.ProduceRequest{Topic: "t", Ack: broker.AckCommitted, ExpectedOffset: &zero, Wait: 20 * time.Millisecond, Records: numbered(7, 1)})
 	if !errcode.Is(err, errcode.Unavailable) || !strings.Contains(err.Error(), "nothing was stored") {
 		t.Errorf("while the first is not durable: %v", err)
 	}
@@ -235,4 +235,38 @@ func TestRefusalIsDurable(t *testing.T) {
 		t.Errorf("after the loss the log ends at %d: %v", next, err)
 	}
 	m.close()
+}
+
+// wait bounds committed: the answer comes when it is over, with the place. It does
+// not bound accepted, which is answered when the record is synced.
+func TestWaitBoundsCommittedAlone(t *testing.T) {
+	m := newMemNode(t, nil)
+	defer func() { m.close() }()
+	createTopic(t, m.Node, "t", 1)
+	hold, held := make(chan struct{}), make(chan struct{}, 100)
+	m.fs.set(func(op, path string) error {
+		if op == "sync" && inWAL(path) {
+			held <- struct{}{}
+			<-hold
+		}
+		return nil
+	}, nil)
+	send := func(ack broker.Ack) (broker.Produced, error) {
+		return m.Produce(context.Background(), broker.ProduceRequest{Topic: "t", Ack: ack, Wait: time.Millisecond, Records: numbered(1, 1)})
+	}
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := send(broker.AckAccepted); first <- err }()
+	<-held // the first leads the sync, so that the others wait for it
+	go func() { _, err := send(broker.AckAccepted); second <- err }()
+	got, err := send(broker.AckCommitted)
+	if !errcode.Is(err, errcode.NotConfirmed) || len(got.Placements) != 1 || got.Placements[0].FirstOffset < 0 {
+		t.Errorf("committed: %+v %v", got, err)
+	}
+	m.fs.set(nil, nil)
+	close(hold)
+	for _, answer := range []chan error{first, second} {
+		if err := <-answer; err != nil {
+			t.Errorf("accepted: %v", err)
+		}
+	}
 }

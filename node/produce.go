@@ -51,7 +51,11 @@ func (n *Node) Produce(ctx context.Context, req broker.ProduceRequest) (broker.P
 	now := n.opts.Now().UnixMilli()
 	e := encoders.Get().(*encoder)
 	defer e.release()
-	ctx, cancel := n.deadline(ctx, req.Wait)
+	wait := req.Wait
+	if ack == broker.AckAccepted {
+		wait = 0 // it bounds the other levels; this one ends with the sync
+	}
+	ctx, cancel := n.deadline(ctx, wait)
 	defer cancel()
 	var parts []partition.Part
 	if req.Encoded != nil {

@@ -69,7 +69,7 @@ type ProduceRequest struct {
 	Topic   string
 	Records []NewRecord
 	Ack     Ack
-	Wait    time.Duration
+	Wait    time.Duration // for committed and archived; 0 = the broker's default
 	// Encoded is a batch that a client encoded, in place of Records.
 	Encoded *EncodedBatch
 	// ExpectedOffset is where the one record, which names its partition, has to
