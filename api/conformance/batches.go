@@ -1,5 +1,11 @@
 package conformance
 
+import (
+	"compress/gzip"
+	"io"
+	"strings"
+)
+
 // batchCases: several records, all or none.
 func batchCases() []Case {
 	batch := func(kind string) func(query, body string) Request {
@@ -86,6 +92,31 @@ func batchCases() []Case {
 			Steps: refuse(frames, "", "", "\x00", "\x00\x00\x00\x05abc", "\xff\xff\xff\xff", "\xff\xff\xff\xff\x00\x00\x00\x02x", "\xff\xff\xff\xfe\x00\x00\x00\x00", "\xff\xff\xff\xff\x00\x00\x00\x00\x00", "\xff\xff\xff\xff\xff\xff\xff\xff"),
 		},
 		{
+			Rule: "a body may be compressed with gzip or zstd, and nothing else", Reports: []string{"B28"}, Differs: "encodings",
+			Steps: steps(
+				send("POST", "/v1/topics/{t}/produce/batch?partition=0&ack=committed", zipped("1\n2\n"), "Content-Type: application/x-ndjson", "Content-Encoding: gzip").is(200).field("partitions.0.count", "2"),
+				send("POST", "/v1/topics/{t}/produce/batch?partition=0&ack=committed", zstdOf12, "Content-Type: application/x-ndjson", "Content-Encoding: zstd").is(200).field("partitions.0.count", "2"),
+				send("POST", "/v1/topics/{t}/produce/batch?partition=0&ack=committed", "3\n", "Content-Type: application/x-ndjson", "Content-Encoding: identity").is(200),
+				send("POST", "/v1/topics/{t}/produce/batch?partition=0", zipped("1\n")+"x", "Content-Type: application/x-ndjson", "Content-Encoding: gzip").fails(400, "invalid_argument"),
+				send("POST", "/v1/topics/{t}/produce/batch?partition=0", zipped("1\n")[:20], "Content-Type: application/x-ndjson", "Content-Encoding: gzip").fails(400, "invalid_argument"),
+				send("POST", "/v1/topics/{t}/produce/batch?partition=0", "1\n", "Content-Type: application/x-ndjson", "Content-Encoding: gzip").fails(400, "invalid_argument"),
+				send("POST", "/v1/topics/{t}/produce/batch?partition=0", "1\n", "Content-Type: application/x-ndjson", "Content-Encoding: br").fails(415, "unsupported_type"),
+				send("POST", "/v1/topics/{t}/produce/batch?partition=0", zipped("1\n"), "Content-Type: application/x-ndjson", "Content-Encoding: gzip, gzip").fails(415, "unsupported_type"),
+				post("/v1/topics/{t}/produce?partition=0", zipped("1\n"), "Content-Encoding: gzip").fails(415, "unsupported_type"),
+				send("POST", "/v1/topics/{t}/produce/batch?partition=0", zipped(fill(24<<20)), "Content-Type: application/x-ndjson", "Content-Encoding: gzip").fails(413, "too_large"),
+				get("/v1/topics/{t}/partitions/0/records").is(200).field("records.3.payload", "2").field("records.4.payload", "3").field("high_watermark", "5"),
+			),
+		},
+		{
+			Rule: "a batch in Kafka's format is stored as it is, when it is one",
+			Steps: join(each([]string{"", "x", fill(61), strings.Repeat("\x00", 61)}, func(body string) Step {
+				return batch("application/vnd.kafka.record-batch")("", body).fails(400, "invalid_argument")
+			}), steps(
+				post("/v1/topics/{t}/produce/batch", fill(61), "Content-Type: application/vnd.kafka.record-batch").fails(400, "invalid_argument").says("partition"),
+				empty,
+			)),
+		},
+		{
 			Rule: "a batch has one of its types",
 			Steps: steps(
 				post("/v1/topics/{t}/produce/batch", "x").fails(415, "unsupported_type"),
@@ -111,6 +142,19 @@ func batchCases() []Case {
 		},
 	}
 }
+
+// zipped is text in gzip.
+func zipped(text string) string {
+	var b strings.Builder
+	w := gzip.NewWriter(&b)
+	// A strings.Builder takes everything.
+	_, _ = io.WriteString(w, text)
+	_ = w.Close()
+	return b.String()
+}
+
+// zstdOf12 is "1\n2\n" in a frame of zstd, in one raw block.
+const zstdOf12 = "\x28\xb5\x2f\xfd\x20\x04\x21\x00\x001\n2\n"
 
 // nested is JSON that is depth lists deep.
 func nested(depth int) string {

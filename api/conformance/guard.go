@@ -7,7 +7,7 @@ func guardCases() []Case {
 			Rule: "a POST needs a type that forms cannot send, or a program's header", Reports: []string{"B11", "B12"}, Differs: "guard-types",
 			Steps: join(each([]string{
 				"Content-Type: application/json", "Content-Type: application/json; charset=UTF-8", "Content-Type: APPLICATION/JSON", "Content-Type: application/octet-stream",
-				"Content-Type: application/x-ndjson", "Content-Type: application/vnd.tidemark.frames", "X-Tidemark-Client: curl", "X-Narad-Client: curl", "X-Tidemark-Client:",
+				"Content-Type: application/x-ndjson", "Content-Type: application/vnd.tidemark.frames", "Content-Type: application/vnd.kafka.record-batch", "X-Tidemark-Client: curl", "X-Narad-Client: curl", "X-Tidemark-Client:",
 			}, func(header string) Step { return send("POST", "/v1/topics/{t}/produce", "x", header).is(202) }), each([]string{
 				"Content-Type: text/plain", "Content-Type: application/x-www-form-urlencoded", "Content-Type: multipart/form-data; boundary=x", "Content-Type: application/jsonp",
 				"Content-Type:", "X-Client: curl", "Accept: application/json",
