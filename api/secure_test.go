@@ -96,6 +96,7 @@ func TestPlainHTTPOnTheTLSPort(t *testing.T) {
 				t.Fatalf("%s with %d bytes: %v", method, len(body), err)
 			}
 			text, err := io.ReadAll(res.Body)
+			res.Body.Close()
 			if err != nil || res.StatusCode != 400 || !strings.Contains(string(text), "use https://") || !res.Close {
 				t.Errorf("%s: %d %s %v", method, res.StatusCode, text, err)
 			}
