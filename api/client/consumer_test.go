@@ -422,14 +422,14 @@ func TestConsumerOutlivesItsNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				node := newQueueNode(30*time.Second, 1)
-				polls := 0
-				node.polling = func() (*http.Response, error) { polls++; return polling() }
+				var polls atomic.Int32
+				node.polling = func() (*http.Response, error) { polls.Add(1); return polling() }
 				var handled atomic.Int32
 				c := run(t, t.Context(), inside(t, node.serve, Retry{}), "t", func(context.Context, Message) error { handled.Add(1); return nil }, ConsumerOptions{})
 				time.Sleep(time.Minute)
 				node.mu.Lock()
 				node.polling = nil
-				n := polls
+				n := int(polls.Load())
 				node.mu.Unlock()
 				if n < 5 || n > 100 {
 					t.Errorf("%d polls in a minute", n)
