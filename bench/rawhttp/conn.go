@@ -101,6 +101,7 @@ func (c *Conn) Do(r Request) (Answer, error) {
 		return Answer{}, err
 	}
 	c.body, err = readInto(c.body[:0], res.Body)
+	_ = res.Body.Close() // it was read, or the connection is useless
 	if err != nil {
 		return Answer{}, fmt.Errorf("%s %s: the answer broke off: %w", r.Method, r.Path, c.cause(err))
 	}

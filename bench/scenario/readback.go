@@ -46,6 +46,7 @@ func (t *trial) readPartition(ctx context.Context, partition int, take func(valu
 	if err != nil {
 		return err
 	}
+	defer func() { _ = res.Body.Close() }() // how it ended is known by then
 	if res.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10)) // what came of it is shown
 		a := rawhttp.Answer{Status: res.StatusCode, Body: body}

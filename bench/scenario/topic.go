@@ -49,21 +49,3 @@ func createTopic(ctx context.Context, t *rawhttp.Target, name string, partitions
 func deleteTopic(ctx context.Context, t *rawhttp.Target, name string) error {
 	return ask(ctx, t, rawhttp.Request{Method: http.MethodDelete, Path: topicPath(name, "?force=true"), Type: typeJSON}, nil, http.StatusNoContent)
 }
-
-// partitionStats is what a broker says of a partition.
-type partitionStats struct {
-	Index          uint32 `json:"index"`
-	OldestOffset   int64  `json:"oldest_offset"`
-	NextOffset     int64  `json:"next_offset"`
-	ArchivedOffset int64  `json:"archived_offset"`
-	LocalBytes     int64  `json:"local_bytes"`
-	ArchivedBytes  int64  `json:"archived_bytes"`
-}
-
-func describeTopic(ctx context.Context, t *rawhttp.Target, name string) ([]partitionStats, error) {
-	var out struct {
-		Stats []partitionStats `json:"partition_stats"`
-	}
-	err := ask(ctx, t, rawhttp.Request{Method: http.MethodGet, Path: topicPath(name, "")}, &out, http.StatusOK)
-	return out.Stats, err
-}

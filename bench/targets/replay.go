@@ -73,6 +73,7 @@ func replay(ctx context.Context, c *child.Child, accept string) (n int64, second
 	if err != nil {
 		return 0, 0, err
 	}
+	defer func() { _ = res.Body.Close() }() // how it ended is known by then
 	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != accept {
 		return 0, 0, refusedError(res.StatusCode)
 	}
@@ -111,8 +112,7 @@ func loopback(bytes int) (float64, error) {
 	nc, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		ln.Close()
-		<-sent
-		return 0, err
+		return 0, errors.Join(err, <-sent)
 	}
 	defer nc.Close()
 	begun := time.Now()

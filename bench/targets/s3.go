@@ -17,7 +17,8 @@ import (
 type s3Server struct {
 	cmd      *exec.Cmd
 	endpoint string
-	ended    chan error
+	err      error         // of its end
+	ended    chan struct{} // closed
 }
 
 const s3Key, s3Secret = "tidemark", "tidemark-secret" // of a server on loopback
@@ -32,7 +33,7 @@ func (g *rig) startS3(ctx context.Context) (*s3Server, error) {
 	}
 	dir, err := os.MkdirTemp(g.work, "s3-")
 	if err == nil {
-		err = os.Mkdir(filepath.Join(dir, "archive"), 0o755)
+		err = os.Mkdir(filepath.Join(dir, "archive"), 0o750)
 	}
 	if err != nil {
 		return nil, err
@@ -43,8 +44,8 @@ func (g *rig) startS3(ctx context.Context) (*s3Server, error) {
 	}
 	addr := ln.Addr().String()
 	ln.Close()
-	s := &s3Server{endpoint: "http://" + addr, ended: make(chan error, 1)}
-	s.cmd = exec.Command(program, "--port", addr, "--region", "us-east-1", "--quiet", "--keep-alive", "posix", dir) //nolint:noctx // it is stopped by its process id
+	s := &s3Server{endpoint: "http://" + addr, ended: make(chan struct{})}
+	s.cmd = exec.Command(program, "--port", addr, "--region", "us-east-1", "--quiet", "--keep-alive", "posix", dir) //nolint:noctx,gosec // it is stopped by its process id
 	s.cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+s3Key, "ROOT_SECRET_KEY="+s3Secret)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
@@ -55,7 +56,8 @@ func (g *rig) startS3(ctx context.Context) (*s3Server, error) {
 		err := s.cmd.Start()
 		started <- err
 		if err == nil {
-			s.ended <- s.cmd.Wait()
+			s.err = s.cmd.Wait()
+			close(s.ended)
 		}
 	}()
 	if err := <-started; err != nil {
@@ -69,8 +71,8 @@ func (g *rig) startS3(ctx context.Context) (*s3Server, error) {
 			return s, nil
 		}
 		select {
-		case err := <-s.ended:
-			return nil, fmt.Errorf("the S3 server ended: %w", err)
+		case <-s.ended:
+			return nil, fmt.Errorf("the S3 server ended: %w", s.err)
 		case <-ctx.Done():
 			return nil, s.stop(ctx.Err())
 		case now := <-tick.C:

@@ -51,8 +51,8 @@ func (g *rig) s1sh(ctx context.Context, targets, conns string, env ...string) (m
 
 // ratios divides round by round.
 func ratios(of, by []sample, value func(sample) float64) (out []float64) {
-	for i := range min(len(of), len(by)) {
-		if d := value(by[i]); d > 0 {
+	for i, s := range by[:min(len(of), len(by))] {
+		if d := value(s); d > 0 {
 			out = append(out, value(of[i])/d)
 		}
 	}

@@ -44,7 +44,7 @@ func (s *selfNode) check(c *connection) error {
 // start starts the node.
 func (s *selfNode) start(ctx context.Context) (child.Ready, error) {
 	if s.work != "" {
-		if err := os.MkdirAll(s.work, 0o755); err != nil {
+		if err := os.MkdirAll(s.work, 0o750); err != nil {
 			return child.Ready{}, usagef("--work: %w", err)
 		}
 	}
