@@ -133,8 +133,10 @@ type (
 	SettleRequest = broker.SettleRequest
 	// ReadRequest asks for records of one partition.
 	ReadRequest = broker.ReadRequest
-	// LogReader yields records in offset order.
+	// LogReader yields records, or stored batches, in offset order.
 	LogReader = broker.LogReader
+	// StoredBatch is a batch of records as it is stored.
+	StoredBatch = broker.StoredBatch
 	// GarbageReport is the body of /v1/archive/garbage.
 	GarbageReport = broker.GarbageReport
 	// ScrubReport is the body of /v1/archive/scrub.

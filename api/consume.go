@@ -93,12 +93,12 @@ func (x *exchange) clampedWait() (time.Duration, error) {
 	return wait, err
 }
 
-// messageForm chooses between JSON and, for one record, its bare value.
+// messageForm chooses between JSON, frames and, for one record, its bare value.
 func (x *exchange) messageForm(many bool) (string, error) {
 	if many {
-		return answerType(x.r)
+		return answerType(x.r, mediaFrames)
 	}
-	return answerType(x.r, mediaBytes)
+	return answerType(x.r, mediaBytes, mediaFrames)
 }
 
 // lease asks the broker. A wait ends when the client goes away or the server
@@ -174,8 +174,11 @@ func fitting(msgs []Message, most int64) (fit int, size int64) {
 
 // writeMessages writes the answer and waits until the connection has taken it.
 func (x *exchange) writeMessages(msgs []Message, many bool, form string, lease bool) error {
-	if form == mediaBytes {
+	switch form {
+	case mediaBytes:
 		return x.writeBare(&msgs[0], lease)
+	case mediaFrames:
+		return x.writeFrames(msgs, lease)
 	}
 	out := x.buffer()
 	if many {
@@ -192,6 +195,17 @@ func (x *exchange) writeMessages(msgs []Message, many bool, form string, lease b
 	}
 	out.b = append(out.b, '\n')
 	return x.send(typeJSON, out.b)
+}
+
+// writeFrames is writeMessages for frames, one record or many.
+func (x *exchange) writeFrames(msgs []Message, lease bool) error {
+	out := x.buffer()
+	for i := range msgs {
+		out.b = appendMessageFrame(out.b, x.topic, &msgs[i], lease)
+	}
+	// The bytes are whatever a producer sent: no browser may guess their type.
+	x.Header()["X-Content-Type-Options"] = noSniff
+	return x.send(typeFrames, out.b)
 }
 
 // send is reply for answers whose loss matters.

@@ -420,55 +420,113 @@ func (f *fakeBroker) ReadLog(_ context.Context, req ReadRequest) (LogReader, err
 	}
 	if r.to < 0 && !req.Follow {
 		r.to = p.end()
-		if req.Wait > 0 {
-			r.to = -1
-		}
 	}
 	return r, nil
 }
 
 type fakeReader struct {
-	f       *fakeBroker
-	p       *fakePart
-	req     ReadRequest
-	at, to  int64
-	yielded bool
+	f      *fakeBroker
+	p      *fakePart
+	req    ReadRequest
+	at, to int64
 }
 
 func (r *fakeReader) Next(ctx context.Context) ([]broker.Record, error) {
-	deadline := time.NewTimer(r.req.Wait)
-	defer deadline.Stop()
-	for {
-		if r.f.readErr != nil {
-			if err := r.f.readErr(r.at); err != nil {
-				return nil, err
-			}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if r.f.readErr != nil {
+		if err := r.f.readErr(r.at); err != nil {
+			return nil, err
 		}
-		r.f.mu.Lock()
-		changed := r.f.changed
-		var run []broker.Record
+	}
+	r.f.mu.Lock()
+	defer r.f.mu.Unlock()
+	var run []broker.Record
+	for _, rec := range r.p.records {
+		if rec.Offset >= r.at && (r.to < 0 || rec.Offset < r.to) && len(run) < r.f.runLength {
+			run = append(run, rec)
+		}
+	}
+	if len(run) == 0 {
+		if r.req.Follow && (r.to < 0 || r.at < r.to) {
+			return nil, nil
+		}
+		return nil, io.EOF
+	}
+	r.at = run[len(run)-1].Offset + 1
+	return run, nil
+}
+
+// NextBatches has fakeBatch records in a batch, the text of fakeBytes, and at
+// least one batch in a run.
+func (r *fakeReader) NextBatches(ctx context.Context) (run []StoredBatch, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if r.f.readErr != nil {
+		if err := r.f.readErr(r.at); err != nil {
+			return nil, err
+		}
+	}
+	r.f.mu.Lock()
+	defer r.f.mu.Unlock()
+	for n := 0; r.at < r.p.end() && (r.to < 0 || r.at < r.to) && n < r.f.runLength; n += fakeBatch {
+		var recs []broker.Record
 		for _, rec := range r.p.records {
-			if rec.Offset >= r.at && (r.to < 0 || rec.Offset < r.to) && len(run) < r.f.runLength {
-				run = append(run, rec)
+			if rec.Offset/fakeBatch == r.at/fakeBatch {
+				recs = append(recs, rec)
 			}
 		}
-		r.f.mu.Unlock()
-		switch {
-		case len(run) > 0:
-			r.at, r.yielded = run[len(run)-1].Offset+1, true
-			return run, nil
-		case r.to >= 0, !r.req.Follow && r.yielded:
-			return nil, io.EOF
+		r.at = recs[len(recs)-1].Offset + 1
+		if r.req.To >= 0 {
+			r.at = min(r.at, r.req.To)
 		}
-		var over <-chan time.Time
-		if !r.req.Follow {
-			over = deadline.C
+		run = append(run, StoredBatch{Bytes: fakeBytes(recs), Records: len(recs), Resume: r.at})
+	}
+	if len(run) == 0 && !(r.req.Follow && (r.to < 0 || r.at < r.to)) {
+		return nil, io.EOF
+	}
+	return run, nil
+}
+
+// fakeBatch is how many records the fake stores in a batch.
+const fakeBatch = 4
+
+// fakeBytes is how it stores them.
+func fakeBytes(recs []broker.Record) []byte {
+	b := fmt.Appendf(nil, "[%d:", recs[0].Offset)
+	for _, r := range recs {
+		b = append(append(b, ' '), r.Value...)
+	}
+	return append(b, ']')
+}
+
+func (r *fakeReader) Wait(ctx context.Context, most time.Duration) (bool, error) {
+	if !r.req.Follow && r.req.To >= 0 {
+		return false, nil
+	}
+	var over <-chan time.Time
+	if most > 0 {
+		deadline := time.NewTimer(most)
+		defer deadline.Stop()
+		over = deadline.C
+	}
+	for {
+		r.f.mu.Lock()
+		changed, end := r.f.changed, r.p.end()
+		r.f.mu.Unlock()
+		if r.at < end {
+			if !r.req.Follow {
+				r.to = end
+			}
+			return true, nil
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return false, ctx.Err()
 		case <-over:
-			return nil, io.EOF
+			return false, nil
 		case <-changed:
 		}
 	}

@@ -153,6 +153,13 @@ func appendHeaderList(b []byte, headers []broker.Header) []byte {
 // appendMessage appends a delivered record. Without lease it is a replay: it
 // has no receipt handle and no count.
 func appendMessage(b []byte, topic string, m *Message, lease bool) []byte {
+	b = appendMessageHead(b, topic, m)
+	b = appendPayload(b, m.Value, false)
+	return appendMessageTail(b, m, lease)
+}
+
+// appendMessageHead begins a delivered record: what stands before its payload.
+func appendMessageHead(b []byte, topic string, m *Message) []byte {
 	b = append(b, `{"topic":`...)
 	b = appendText(b, topic)
 	b = appendInt(b, "partition", int64(m.Partition))
@@ -160,7 +167,11 @@ func appendMessage(b []byte, topic string, m *Message, lease bool) []byte {
 	if m.Key != nil {
 		b = appendBytes(b, "key", m.Key)
 	}
-	b = appendPayload(b, m.Value, false)
+	return b
+}
+
+// appendMessageTail ends it.
+func appendMessageTail(b []byte, m *Message, lease bool) []byte {
 	b = appendInt(b, "timestamp", m.Timestamp/1000)
 	b = appendInt(b, "timestamp_ms", m.Timestamp)
 	b = appendHeaders(b, m.Headers)
@@ -174,15 +185,21 @@ func appendMessage(b []byte, topic string, m *Message, lease bool) []byte {
 
 // appendRecord appends a record of the log.
 func appendRecord(b []byte, r *broker.Record, oneLine bool) []byte {
+	b = appendRecordHead(b, r)
+	b = appendPayload(b, r.Value, oneLine)
+	b = appendHeaders(b, r.Headers)
+	return append(b, '}')
+}
+
+// appendRecordHead begins a record of the log: what stands before its payload.
+func appendRecordHead(b []byte, r *broker.Record) []byte {
 	b = append(b, `{"offset":`...)
 	b = strconv.AppendInt(b, r.Offset, 10)
 	b = appendInt(b, "timestamp_ms", r.Timestamp)
 	if r.Key != nil {
 		b = appendBytes(b, "key", r.Key)
 	}
-	b = appendPayload(b, r.Value, oneLine)
-	b = appendHeaders(b, r.Headers)
-	return append(b, '}')
+	return b
 }
 
 // appendPlacement appends where a produce of one record stands.

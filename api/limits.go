@@ -28,6 +28,8 @@ type Limits struct {
 	LargeBodyBytes  int64         // large bodies and answers together; beyond: 503 (256 MiB)
 	PageRecords     int           // records of one page of the log; beyond: 400 (1,000)
 	PageBytes       int64         // keys and values of one page after its first record; beyond: 400 (16 MiB)
+	Streams         int           // streams of the log at work at a time, those that wait for a record not counted; beyond: they wait their turn, for WriteStep, then 503 (256)
+	KeepAlive       time.Duration // after that long without a record an event stream gets a comment (15 s)
 	ConsumeWait     time.Duration // longest wait of a consume or page; longer ones are clamped (10 s)
 	ProduceWait     time.Duration // longest wait of a produce; beyond: 400 (30 s)
 	LeaseTime       time.Duration // longest extension of a lease, and longest delay of a nack; beyond: 400 (12 h)
@@ -46,7 +48,7 @@ func DefaultLimits() Limits {
 		BatchBytes: 16 << 20, BatchRecords: 1000,
 		ConsumeRecords: 100, ConsumeBytes: 4 << 20, AckHandles: 100, SmallBody: 64 << 10,
 		Waiting: 16384, LargeBody: 1 << 20, LargeBodyBytes: 256 << 20,
-		PageRecords: 1000, PageBytes: 16 << 20,
+		PageRecords: 1000, PageBytes: 16 << 20, Streams: 256, KeepAlive: 15 * time.Second,
 		ConsumeWait: 10 * time.Second, ProduceWait: 30 * time.Second, LeaseTime: 12 * time.Hour,
 		AdminTime: 30 * time.Second, LingerBytes: 32 << 20, LingerTime: 5 * time.Second,
 		RefusalsAtATime: 256,
@@ -70,7 +72,7 @@ func (l Limits) Validate() error {
 	for name, v := range map[string]time.Duration{
 		"HeaderTime": l.HeaderTime, "IdleTime": l.IdleTime, "BodyStep": l.BodyStep, "WriteStep": l.WriteStep,
 		"ConsumeWait": l.ConsumeWait, "ProduceWait": l.ProduceWait, "LeaseTime": l.LeaseTime,
-		"AdminTime": l.AdminTime, "LingerTime": l.LingerTime,
+		"AdminTime": l.AdminTime, "LingerTime": l.LingerTime, "KeepAlive": l.KeepAlive,
 	} {
 		check(name, int64(v), int64(time.Millisecond))
 	}
@@ -80,7 +82,7 @@ func (l Limits) Validate() error {
 		"ConsumeRecords": int64(l.ConsumeRecords), "ConsumeBytes": l.ConsumeBytes, "AckHandles": int64(l.AckHandles),
 		"SmallBody": l.SmallBody, "Waiting": int64(l.Waiting), "LargeBody": l.LargeBody,
 		"LargeBodyBytes": l.LargeBodyBytes, "PageRecords": int64(l.PageRecords), "PageBytes": l.PageBytes,
-		"LingerBytes": l.LingerBytes, "RefusalsAtATime": int64(l.RefusalsAtATime),
+		"LingerBytes": l.LingerBytes, "RefusalsAtATime": int64(l.RefusalsAtATime), "Streams": int64(l.Streams),
 	} {
 		check(name, v, 1)
 	}
@@ -109,6 +111,8 @@ func (l Limits) withDefaults() Limits {
 	orInt(&l.LargeBodyBytes, d.LargeBodyBytes)
 	orInt(&l.PageRecords, d.PageRecords)
 	orInt(&l.PageBytes, d.PageBytes)
+	orInt(&l.Streams, d.Streams)
+	orInt(&l.KeepAlive, d.KeepAlive)
 	orInt(&l.ConsumeWait, d.ConsumeWait)
 	orInt(&l.ProduceWait, d.ProduceWait)
 	orInt(&l.LeaseTime, d.LeaseTime)

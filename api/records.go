@@ -6,73 +6,94 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"strconv"
+	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
-// Defaults of a page of the log, and how much of a stream is collected before
-// it is written.
+// Defaults of a page of the log.
 const (
 	pageRecords = 100
 	pageBytes   = 1 << 20
-	streamChunk = 64 << 10
 )
 
 // portion says how much of the log one request wants.
 type portion struct {
 	records int64
-	bytes   int64 // of keys and values; the first record always comes
+	bytes   int64 // the first record, or stored batch, always comes
 	n       int64
 	size    int64
 }
 
-// takes counts one more record in, or says that it is beyond the portion.
-func (p *portion) takes(size int) bool {
-	if p.n >= p.records || p.n > 0 && p.size+int64(size) > p.bytes {
+// takes counts more records in, or says that they are beyond the portion.
+func (p *portion) takes(records, size int) bool {
+	if p.n > 0 && (p.n+int64(records) > p.records || p.size+int64(size) > p.bytes) {
 		return false
 	}
-	p.n++
+	p.n += int64(records)
 	p.size += int64(size)
 	return true
 }
 
-// readRecords answers with a page of the log as JSON, or with a stream of it
-// as NDJSON.
+// full says that no record is missing.
+func (p *portion) full() bool { return p.n >= p.records }
+
+// readRecords answers with a page of the log as JSON, or with a stream of it in
+// one of several forms.
 func (s *Server) readRecords(x *exchange) error {
-	form, err := answerType(x.r, mediaNDJSON)
+	media, err := answerType(x.r, mediaNDJSON, mediaEvents, mediaFrames, mediaBatch)
 	if err != nil {
 		return err
 	}
-	streamed := form == mediaNDJSON
-	want, err := x.portion(streamed)
+	form := streamForms[media] // nil: a page
+	want, err := x.portion(form != nil)
 	if err != nil {
 		return err
 	}
-	req, err := x.readRequest(streamed)
+	req, wait, err := x.readRequest(form)
 	if err != nil {
 		return err
+	}
+	if form != nil && form.end == nil && !x.r.ProtoAtLeast(1, 1) {
+		return errcode.New(errcode.UnsupportedType, "a stream of type %s ends with a trailer, which HTTP/1.0 does not have: ask with HTTP/1.1, or for %s", media, mediaNDJSON)
 	}
 	x.Header()["Cache-Control"] = noStore
-	ctx, cancel := s.readContext(x, req, streamed)
+	ctx, cancel := s.readContext(x, req, form != nil)
 	defer cancel()
 	reader, err := s.broker.ReadLog(ctx, req)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = reader.Close() }() // nothing was written
-	if streamed {
-		return s.stream(ctx, x, reader, req, want)
+	if wait > 0 {
+		if err := s.awaitRecord(x, reader, wait); err != nil {
+			return err
+		}
 	}
-	return s.page(ctx, x, reader, req, want)
+	if form != nil {
+		return (&logStream{s: s, x: x, form: form, reader: reader, follow: req.Follow, want: want}).run(ctx)
+	}
+	return s.page(ctx, x, reader, want)
 }
 
-// readContext ends a page by time; what waits or follows ends when the client
-// goes away or the server drains. A stream without follow goes on while the
-// server drains: cut short it would look like the whole log.
+// awaitRecord waits at the end of the log. A wait that the server's end cuts
+// short has found nothing, as one whose time is over.
+func (s *Server) awaitRecord(x *exchange, reader LogReader, wait time.Duration) error {
+	ctx, cancel := s.whileServing(x.r.Context())
+	defer cancel()
+	_, err := reader.Wait(ctx, wait)
+	if errcode.Is(err, errcode.Canceled) && x.r.Context().Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// readContext ends a page by time; what follows ends when the client goes away
+// or the server drains. A stream that does not follow goes on while the server
+// drains: cut short it would look like the whole log.
 func (s *Server) readContext(x *exchange, req ReadRequest, streamed bool) (context.Context, context.CancelFunc) {
 	switch {
-	case req.Follow || req.Wait > 0:
+	case req.Follow:
 		return s.whileServing(x.r.Context())
 	case streamed:
 		return context.WithCancel(x.r.Context())
@@ -97,50 +118,87 @@ func (x *exchange) portion(streamed bool) (portion, error) {
 	return portion{records: records, bytes: size}, err
 }
 
-// readRequest reads where to begin and end.
-func (x *exchange) readRequest(streamed bool) (ReadRequest, error) {
-	req := ReadRequest{Topic: x.topic}
-	var err error
+// readRequest reads where to begin and end, and how long to wait for the first
+// record. form is nil for a page.
+func (x *exchange) readRequest(form *streamForm) (req ReadRequest, wait time.Duration, err error) {
+	req.Topic = x.topic
 	if req.From, err = x.query.whole("from", -1, 0, math.MaxInt64); err != nil {
-		return req, err
+		return req, 0, err
 	}
 	if req.To, err = x.query.whole("to", -1, 0, math.MaxInt64); err != nil {
-		return req, err
+		return req, 0, err
 	}
 	at, byTime, err := x.query.instant("at")
 	if err != nil {
-		return req, err
+		return req, 0, err
 	}
 	if byTime && req.From >= 0 {
-		return req, errcode.New(errcode.InvalidArgument, "the parameters from and at do not go together")
+		return req, 0, errcode.New(errcode.InvalidArgument, "the parameters from and at do not go together")
 	}
-	if req.Follow, err = x.query.flag("follow"); err != nil {
-		return req, err
-	}
-	if req.Follow && !streamed {
-		return req, errcode.New(errcode.InvalidArgument, "follow needs a stream: send Accept: %s", mediaNDJSON)
+	if req.Follow, err = x.follows(form); err != nil {
+		return req, 0, err
 	}
 	if _, waits := x.query.get("wait"); waits && req.Follow {
-		return req, errcode.New(errcode.InvalidArgument, "the parameters wait and follow do not go together: following waits by itself")
+		return req, 0, errcode.New(errcode.InvalidArgument, "the parameters wait and follow do not go together: following waits by itself")
 	}
-	if req.Wait, err = x.clampedWait(); err != nil {
-		return req, err
+	if wait, err = x.clampedWait(); err != nil {
+		return req, 0, err
+	}
+	if form == eventForm {
+		last, ok, err := x.lastEvent()
+		if err != nil {
+			return req, 0, err
+		}
+		if ok { // a client that comes again asks with its first query
+			req.From, byTime = last+1, false
+		}
 	}
 	if err := x.needTopic(); err != nil {
-		return req, err
+		return req, 0, err
 	}
 	if req.Partition, err = x.pathPartition(); err != nil {
-		return req, err
+		return req, 0, err
 	}
 	if byTime {
 		if req.From, err = x.s.offsetForTime(x, req.Partition, at); err != nil {
-			return req, err
+			return req, 0, err
 		}
 	}
 	if req.To >= 0 && req.From > req.To {
-		return req, errcode.New(errcode.InvalidArgument, "the read begins at offset %d, after its end at %d", req.From, req.To)
+		return req, 0, errcode.New(errcode.InvalidArgument, "the read begins at offset %d, after its end at %d", req.From, req.To)
 	}
-	return req, nil
+	return req, wait, nil
+}
+
+// follows reads follow, which an event stream implies and a page refuses.
+func (x *exchange) follows(form *streamForm) (bool, error) {
+	follow, err := x.query.flag("follow")
+	if err != nil {
+		return false, err
+	}
+	_, said := x.query.get("follow")
+	switch {
+	case follow && form == nil:
+		return false, errcode.New(errcode.InvalidArgument, "follow needs a stream: send Accept: %s, %s, %s or %s", mediaNDJSON, mediaEvents, mediaFrames, mediaBatch)
+	case said && !follow && form == eventForm:
+		return false, errcode.New(errcode.InvalidArgument, "an event stream always follows; leave the parameter follow out, or end it with the parameter to")
+	default:
+		return follow || form == eventForm, nil
+	}
+}
+
+// lastEvent is the offset of the last event that a client of an event stream
+// says it has, if it says so.
+func (x *exchange) lastEvent() (offset int64, ok bool, err error) {
+	text := x.r.Header.Get("Last-Event-ID")
+	if text == "" {
+		return 0, false, nil
+	}
+	offset, err = parseWhole(text)
+	if err != nil || offset == math.MaxInt64 {
+		return 0, false, errcode.New(errcode.InvalidArgument, "header Last-Event-ID is %.40q; it is the offset of the last event that came", text)
+	}
+	return offset, true, nil
 }
 
 func (s *Server) offsetForTime(x *exchange, partition uint32, ms int64) (int64, error) {
@@ -151,20 +209,20 @@ func (s *Server) offsetForTime(x *exchange, partition uint32, ms int64) (int64, 
 
 // page answers {records, resume_offset, high_watermark, oldest_offset}. Once it
 // has a record, an error only ends the page: the next one meets it again.
-func (s *Server) page(ctx context.Context, x *exchange, reader LogReader, req ReadRequest, want portion) error {
+func (s *Server) page(ctx context.Context, x *exchange, reader LogReader, want portion) error {
 	out := x.buffer()
 	out.b = append(out.b, `{"records":[`...)
 	resume := int64(-1)
-	for resume < 0 && want.n < want.records {
+	for resume < 0 && !want.full() {
 		recs, err := reader.Next(ctx)
 		if err != nil {
-			if errors.Is(err, io.EOF) || want.n > 0 || req.Wait > 0 && errcode.Is(err, errcode.Canceled) {
+			if errors.Is(err, io.EOF) || want.n > 0 {
 				break
 			}
 			return err
 		}
 		for i := range recs {
-			if !want.takes(len(recs[i].Key) + len(recs[i].Value)) {
+			if !want.takes(1, len(recs[i].Key)+len(recs[i].Value)) {
 				resume = recs[i].Offset
 				break
 			}
@@ -191,70 +249,6 @@ func (s *Server) page(ctx context.Context, x *exchange, reader LogReader, req Re
 	out.b = appendInt(out.b, "oldest_offset", oldest)
 	out.b = append(out.b, "}\n"...)
 	x.reply(http.StatusOK, typeJSON, out.b)
-	return nil
-}
-
-// stream writes one record a line and ends with a line that says where to go
-// on. An error after the first byte aborts the connection (see fail), so a
-// stream without its end marker is never taken for a whole one.
-func (s *Server) stream(ctx context.Context, x *exchange, reader LogReader, req ReadRequest, want portion) error {
-	x.Header()["Content-Type"] = typeNDJSON
-	if x.r.Method == http.MethodHead {
-		x.WriteHeader(http.StatusOK)
-		return nil
-	}
-	out := x.buffer()
-	if req.Follow {
-		// Who follows wants to know at once that the read has begun.
-		x.WriteHeader(http.StatusOK)
-		if err := x.flush(); err != nil {
-			panic(http.ErrAbortHandler)
-		}
-	}
-	for {
-		recs, err := reader.Next(ctx)
-		switch {
-		case errors.Is(err, io.EOF):
-			return x.endStream(out, reader.ResumeOffset())
-		case err != nil && s.draining.Err() != nil && x.r.Context().Err() == nil && (req.Follow || req.Wait > 0):
-			return x.endStream(out, reader.ResumeOffset())
-		case err != nil:
-			return err
-		}
-		for i := range recs {
-			if !want.takes(len(recs[i].Key) + len(recs[i].Value)) {
-				return x.endStream(out, recs[i].Offset)
-			}
-			out.b = append(appendRecord(out.b, &recs[i], true), '\n')
-			if len(out.b) >= streamChunk {
-				x.put(out)
-			}
-		}
-		if want.n == want.records {
-			return x.endStream(out, reader.ResumeOffset())
-		}
-		if req.Follow {
-			x.put(out)
-			if err := x.flush(); err != nil {
-				panic(http.ErrAbortHandler)
-			}
-		}
-	}
-}
-
-// put writes what is collected. A client that does not take it has gone.
-func (x *exchange) put(out *buffer) {
-	if _, err := x.Write(out.b); err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	out.b = out.b[:0]
-}
-
-func (x *exchange) endStream(out *buffer, resume int64) error {
-	out.b = append(out.b, `{"end":true,"resume_offset":`...)
-	out.b = strconv.AppendInt(out.b, resume, 10)
-	out.b = append(out.b, "}\n"...)
-	x.put(out)
 	return nil
 }
 

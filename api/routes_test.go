@@ -132,8 +132,8 @@ func TestLaterFeaturesAreNamed(t *testing.T) {
 		{s.post("/v1/topics/orders/ack?receipt_handle=h&group=billing", ""), 400, "billing"},
 		{s.post("/v1/topics/orders/ack?receipt_handle=h&action=dead_letter", ""), 400, "dead_letter"},
 		{s.post("/v1/topics/orders/produce/batch", `{"messages":[{"payload":1,"delay":"3s"}]}`, "Content-Type: application/json"), 400, "delay"},
-		{s.do("GET", "/v1/topics/orders/consume", "", "Accept: application/vnd.tidemark.frames"), 415, "frames"},
-		{s.do("GET", "/v1/topics/orders/partitions/0/records", "", "Accept: text/event-stream"), 415, "event-stream"},
+		{s.do("GET", "/v1/topics/orders/consume", "", "Accept: application/vnd.kafka.record-batch"), 415, "record-batch"},
+		{s.do("GET", "/v1/topics/orders/consume", "", "Accept: text/event-stream"), 415, "event-stream"},
 	} {
 		s.want(c.a, c.status, "")
 		if !strings.Contains(c.a.body, "not in this build") || !strings.Contains(c.a.body, c.names) {

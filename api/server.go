@@ -47,6 +47,7 @@ type Server struct {
 	largeBodies atomic.Int64 // bytes of body buffers above Limits.LargeBody
 	active      atomic.Int64 // requests in their handler
 	exchanges   sync.Pool
+	turns       chan struct{} // one for each stream of the log that is at work
 
 	// base ends when the server stops for good: calls into the broker that
 	// must outlive their client's connection run under it. draining ends when
@@ -77,6 +78,7 @@ func New(b Broker, opts Options) (*Server, error) {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.waiting = newWaiting(s.limits.Waiting)
+	s.turns = make(chan struct{}, s.limits.Streams)
 	s.exchanges.New = func() any { return new(exchange) }
 	s.base, s.stop = context.WithCancel(context.Background())
 	s.draining, s.drain = context.WithCancel(s.base)

@@ -216,7 +216,7 @@ func TestFencedNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting, parked := make(chan error, 2), make(chan struct{}, 100)
-	go func() { _, err := reader.Next(&watchedContext{ctx, parked}); waiting <- err }()
+	go func() { _, err := reader.Wait(&watchedContext{ctx, parked}, 0); waiting <- err }()
 	<-parked
 	go func() {
 		child, cancel := context.WithCancel(ctx)

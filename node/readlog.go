@@ -28,7 +28,7 @@ func (n *Node) ReadLog(_ context.Context, req broker.ReadRequest) (broker.LogRea
 		return nil, err
 	}
 	oldest, hw := p.Oldest(), p.HighWatermark()
-	r := &logReader{n: n, p: p, next: req.From, to: req.To, follow: req.Follow}
+	r := &logReader{n: n, p: p, next: req.From, to: req.To, end: req.To, follow: req.Follow}
 	if r.next < 0 {
 		r.next = oldest
 	}
@@ -53,9 +53,6 @@ func (n *Node) ReadLog(_ context.Context, req broker.ReadRequest) (broker.LogRea
 			return nil, bounds(errcode.New(errcode.Conflict, "offset %d of partition %d lies in a gap: no records stand from %d to %d; go on at %d", r.next, req.Partition, g[0], g[1], g[1]).With("gap_from", g[0]).With("gap_to", g[1]))
 		}
 	}
-	if req.To < 0 {
-		r.wait = req.Wait
-	}
 	return r, nil
 }
 
@@ -77,46 +74,27 @@ type logReader struct {
 	n      *Node
 	p      *partition.Partition
 	next   int64
-	to     int64
+	to     int64 // where it ends
+	end    int64 // where it was asked to end, -1: nowhere
 	follow bool
-	wait   time.Duration
 
 	buf     partition.Buffer
-	run     [][]byte
+	run     [][]byte // read and not returned yet
 	scratch segment.Scratch
 	recs    []broker.Record
+	stored  []broker.StoredBatch
 }
 
 // Next implements broker.LogReader.
 func (r *logReader) Next(ctx context.Context) ([]broker.Record, error) {
-	if r.next >= r.to && r.wait > 0 {
-		more, err := r.atEnd(ctx)
-		if err != nil || !more {
-			return nil, err
-		}
-		if err := r.p.Refused(); err != nil {
-			return nil, err
-		}
-		r.wait, r.to = 0, r.p.HighWatermark()
-	}
-	for r.next < r.to {
-		if err := r.n.refusal(); err != nil {
-			return nil, err
-		}
+	for {
 		if len(r.run) == 0 {
-			var err error
-			if r.run, err = r.p.Read(ctx, r.next, readChunk, &r.buf); err != nil {
+			if err := r.read(ctx); err != nil || len(r.run) == 0 {
 				return nil, err
 			}
-			if len(r.run) == 0 {
-				if !r.follow {
-					return nil, io.EOF
-				}
-				if more, err := r.atEnd(ctx); err != nil || !more {
-					return nil, err
-				}
-				continue
-			}
+		}
+		if r.next >= r.to {
+			return nil, io.EOF
 		}
 		recs, err := r.decode(r.run[0])
 		r.run = r.run[1:]
@@ -124,7 +102,65 @@ func (r *logReader) Next(ctx context.Context) ([]broker.Record, error) {
 			return recs, err
 		}
 	}
-	return nil, io.EOF
+}
+
+// NextBatches implements broker.LogReader.
+func (r *logReader) NextBatches(ctx context.Context) ([]broker.StoredBatch, error) {
+	if len(r.run) == 0 {
+		if err := r.read(ctx); err != nil || len(r.run) == 0 {
+			return nil, err
+		}
+	}
+	r.stored = r.stored[:0]
+	next, ended := r.next, false
+	for _, b := range r.run {
+		h, err := segment.ParseHeader(b)
+		if err != nil {
+			return nil, err
+		}
+		if ended = h.BaseOffset >= r.to; ended {
+			break
+		}
+		if h.NextOffset() <= next {
+			continue // only a gap's other side
+		}
+		next = h.NextOffset()
+		if r.end >= 0 {
+			next = min(next, r.end)
+		}
+		next = r.afterGap(next)
+		r.stored = append(r.stored, broker.StoredBatch{Bytes: b, Records: int(h.Records), Resume: next})
+	}
+	r.run = nil
+	switch {
+	case len(r.stored) > 0:
+		r.next = next
+		return r.stored, nil
+	case next < r.to && !ended:
+		return nil, errcode.New(errcode.Corrupt, "partition %s: a read at offset %d found only what lies before it", r.p.ID, next)
+	default: // nothing stands between here and the end
+		r.next = r.afterGap(r.to)
+		return nil, io.EOF
+	}
+}
+
+// read gets the next run. None and no error: the reader follows and stands at
+// the high watermark.
+func (r *logReader) read(ctx context.Context) error {
+	if r.next >= r.to {
+		return io.EOF
+	}
+	if err := r.n.refusal(); err != nil {
+		return err
+	}
+	var err error
+	if r.run, err = r.p.Read(ctx, r.next, readChunk, &r.buf); err != nil {
+		return err
+	}
+	if len(r.run) == 0 && !r.follow {
+		return io.EOF
+	}
+	return nil
 }
 
 // decode returns the records of a batch that were asked for.
@@ -151,28 +187,53 @@ func (r *logReader) decode(batch []byte) ([]broker.Record, error) {
 	return nil, nil
 }
 
-// atEnd waits at the high watermark. more is false when the reader is done.
-func (r *logReader) atEnd(ctx context.Context) (more bool, err error) {
-	changed := r.p.Changed()
-	if r.next < r.p.HighWatermark() {
+// Wait implements broker.LogReader.
+func (r *logReader) Wait(ctx context.Context, most time.Duration) (more bool, err error) {
+	if !r.follow && r.end >= 0 {
+		return false, nil
+	}
+	if len(r.run) > 0 {
 		return true, nil
 	}
+	r.rest()
 	var timeout <-chan time.Time
-	if !r.follow {
-		t := time.NewTimer(r.wait)
+	if most > 0 {
+		t := time.NewTimer(most)
 		defer t.Stop()
 		timeout = t.C
 	}
-	select {
-	case <-changed:
-		return true, nil
-	case <-timeout:
-		return false, io.EOF
-	case <-ctx.Done():
-		return false, ctx.Err()
-	case <-r.n.serving.Done():
-		return false, r.n.gone()
+	for {
+		changed := r.p.Changed()
+		if err := r.p.Refused(); err != nil {
+			return false, err
+		}
+		if hw := r.p.HighWatermark(); r.next < hw {
+			if !r.follow {
+				r.to = hw
+			}
+			return true, nil
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			return false, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-r.n.serving.Done():
+			return false, r.n.gone()
+		}
 	}
+}
+
+// restBytes is how much memory of each kind a reader keeps that waits.
+const restBytes = 64 << 10
+
+// rest gives back what a reader that waits needs again only then.
+func (r *logReader) rest() {
+	r.buf.Shrink(restBytes)
+	r.scratch.Shrink(restBytes)
+	// What is left of these points into the memory that goes.
+	r.run, r.stored, r.recs = nil, nil, nil
 }
 
 // afterGap is offset, or the end of the gap that begins there: a place to

@@ -125,6 +125,9 @@ func TestDeleteBesideEverything(t *testing.T) {
 			}
 			for next := int64(0); ; {
 				recs, err := r.Next(ctx)
+				if err == nil && len(recs) == 0 {
+					_, err = r.Wait(ctx, 0)
+				}
 				if err != nil {
 					return err // ends by itself when the topic is deleted
 				}

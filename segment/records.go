@@ -16,6 +16,15 @@ type Scratch struct {
 	headers []broker.Header
 }
 
+// Shrink drops memory beyond about so many bytes. Records that were decoded with
+// it are not valid any more.
+func (s *Scratch) Shrink(most int) {
+	if cap(s.plain) > most {
+		s.plain = nil
+	}
+	s.headers = nil // they point into records
+}
+
 // Iterator walks over the records of one batch; see Records.
 type Iterator struct {
 	h    BatchHeader

@@ -151,23 +151,44 @@ type SettleRequest struct {
 type ReadRequest struct {
 	Topic     string
 	Partition uint32
-	From      int64         // -1: the oldest offset
-	To        int64         // exclusive; -1: the high watermark when the reader opens
-	Follow    bool          // go on at the high watermark until ctx ends or To is reached
-	Wait      time.Duration // without Follow: how long to wait for the first record at the high watermark
+	From      int64 // -1: the oldest offset
+	To        int64 // exclusive; -1: the high watermark when the reader opens
+	Follow    bool  // do not end at the high watermark, only at To
 }
 
-// LogReader yields records in offset order. It is not safe for concurrent use.
+// LogReader yields a log in offset order, decoded or as it is stored. It is
+// not safe for concurrent use.
 type LogReader interface {
 	// Next returns the next run of records, at least one, valid until the
-	// next call. io.EOF: the end that the request named is reached.
+	// next call of a method. io.EOF: the end that the request named is
+	// reached. A reader that follows and stands at the high watermark returns
+	// no records and no error: call Wait.
 	Next(ctx context.Context) ([]Record, error)
+	// NextBatches is Next for whole batches as they are stored. The first one
+	// holds the offset at which the reader stands, or is the first one after
+	// it. So batches may begin below that and end above To; they are below the
+	// high watermark.
+	NextBatches(ctx context.Context) ([]StoredBatch, error)
+	// Wait waits at the high watermark until there is a record at or after
+	// ResumeOffset, for at most so long; 0 stands for no bound. more is false
+	// when that time was over first. A reader that does not follow and has no
+	// To then reads up to the high watermark of that moment; one with To does
+	// not wait. While it waits a reader holds little memory.
+	Wait(ctx context.Context, most time.Duration) (more bool, err error)
 	// ResumeOffset is the offset to read from to go on after the last record
-	// that Next returned, or where the reader begins; never a gap's start.
+	// that was returned, or where the reader begins; never a gap's start.
 	ResumeOffset() int64
 	// Bounds are the partition's oldest offset and high watermark now.
 	Bounds() (oldest, highWatermark int64)
 	Close() error
+}
+
+// StoredBatch is one batch of records as it is stored: a Kafka RecordBatch v2
+// whose checksum has been verified.
+type StoredBatch struct {
+	Bytes   []byte
+	Records int
+	Resume  int64 // where to read on: behind it, or at To when that is lower; never a gap's start
 }
 
 // Readiness is the body of /readyz.

@@ -123,6 +123,15 @@ func (b *Buffer) Release() {
 	}
 }
 
+// Shrink is Release that keeps no more than so many bytes for the next read.
+func (b *Buffer) Shrink(most int) {
+	b.Release()
+	b.run = nil
+	if cap(b.data) > most {
+		b.data = nil
+	}
+}
+
 // copyAtOnce is about how many bytes a read copies under the partition's lock.
 const copyAtOnce = 256 << 10
 
