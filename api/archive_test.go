@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 )
@@ -28,5 +29,46 @@ func TestGarbageRoutes(t *testing.T) {
 	says(s.post("/v1/archive/garbage", "{}"), `"grace_ms":5`)
 	if s.f.turns != 2 {
 		t.Fatalf("%d turns, want 2", s.f.turns)
+	}
+}
+
+// The archive's status comes with a page of topics or one of them, is read without
+// effect, and its pages join.
+func TestArchiveStatusRoute(t *testing.T) {
+	s := start(t)
+	s.f.topic("a", 1).topic("z", 1)
+	s.f.archive = ArchiveStatus{RPOSeconds: 0.5}
+	ask := func(query string) (st ArchiveStatus, names string) {
+		t.Helper()
+		a := s.want(s.do("GET", "/v1/archive"+query, ""), 200, "")
+		if err := json.Unmarshal([]byte(a.body), &st); err != nil || st.RPOSeconds != 0.5 {
+			t.Fatalf("%v: %s", err, a.body)
+		}
+		for _, topic := range st.Topics {
+			names += " " + topic.Topic
+		}
+		return st, names
+	}
+	if st, names := ask(""); names != " a orders z" || st.NextPageToken != "" || s.f.asked.Limit != 100 {
+		t.Errorf("all: %s, %+v, asked %+v", names, st, s.f.asked)
+	}
+	st, names := ask("?limit=2")
+	if names != " a orders" || st.NextPageToken == "" {
+		t.Fatalf("the first page: %s, %+v", names, st)
+	}
+	if st, names := ask("?limit=2&page_token=" + st.NextPageToken); names != " z" || st.NextPageToken != "" {
+		t.Errorf("the second page: %s, %+v", names, st)
+	}
+	if _, names := ask("?topic=orders"); names != " orders" {
+		t.Errorf("one topic: %s", names)
+	}
+	s.want(s.do("HEAD", "/v1/archive", ""), 200, "")
+	s.want(s.do("GET", "/v1/archive?topic=none", ""), 404, "not_found")
+	for _, query := range []string{"limit=0", "limit=1001", "page_token=..", "topic=", "topic=a/b", "topic=a&limit=1", "topic=a&page_token=YQ", "partition=0"} {
+		s.want(s.do("GET", "/v1/archive?"+query, ""), 400, "invalid_argument")
+	}
+	s.want(s.post("/v1/archive", ""), 405, "method_not_allowed")
+	for limit := range map[string]bool{"1": true, "1000": true} {
+		ask("?limit=" + limit)
 	}
 }

@@ -89,6 +89,10 @@ type Operator interface {
 	// Readiness says whether the node serves data and metadata, and what is
 	// degraded. It does not block.
 	Readiness() Readiness
+	// ArchiveStatus says how far the archive is behind and what it costs, for
+	// one topic or a page of them; more says that topics follow. It does not
+	// block. NotFound: there is no archive, or no such topic.
+	ArchiveStatus(ctx context.Context, req ArchiveStatusRequest) (status ArchiveStatus, more bool, err error)
 	// Garbage says what the archive holds that nothing needs any more, as far
 	// as it is known. It does not block. NotFound: there is no archive.
 	Garbage(ctx context.Context) (GarbageReport, error)
@@ -137,6 +141,10 @@ type (
 	LogReader = broker.LogReader
 	// StoredBatch is a batch of records as it is stored.
 	StoredBatch = broker.StoredBatch
+	// ArchiveStatusRequest asks for topics of the archive.
+	ArchiveStatusRequest = broker.ArchiveStatusRequest
+	// ArchiveStatus is the body of /v1/archive.
+	ArchiveStatus = broker.ArchiveStatus
 	// GarbageReport is the body of /v1/archive/garbage.
 	GarbageReport = broker.GarbageReport
 	// ScrubReport is the body of /v1/archive/scrub.

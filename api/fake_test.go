@@ -30,6 +30,8 @@ type fakeBroker struct {
 	readErr     func(next int64) error // asked before each run of a read
 	runLength   int
 	readiness   Readiness
+	archive     ArchiveStatus
+	asked       ArchiveStatusRequest
 	garbage     GarbageReport
 	scrub       ScrubReport
 	scrubbed    []string
@@ -569,6 +571,25 @@ func (f *fakeBroker) Readiness() Readiness {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.readiness
+}
+
+// ArchiveStatus lists the fake's topics.
+func (f *fakeBroker) ArchiveStatus(ctx context.Context, req ArchiveStatusRequest) (ArchiveStatus, bool, error) {
+	out, more := f.archive, false
+	f.asked = req
+	if req.Topic != "" {
+		if _, err := f.TopicFor(req.Topic); err != nil {
+			return out, false, err
+		}
+		out.Topics = []broker.ArchiveTopic{{Topic: req.Topic}}
+		return out, false, nil
+	}
+	list, more, err := f.Topics(ctx, req.After, req.Limit)
+	out.Topics = []broker.ArchiveTopic{}
+	for _, t := range list {
+		out.Topics = append(out.Topics, broker.ArchiveTopic{Topic: t.Name})
+	}
+	return out, more, err
 }
 
 func (f *fakeBroker) Garbage(context.Context) (GarbageReport, error) {

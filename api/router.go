@@ -61,6 +61,7 @@ func (s *Server) routes() []route {
 			method: http.MethodGet, template: "/v1/topics/:topic/partitions/:partition/offset", head: true, serve: s.findOffset,
 			params: []string{"at"},
 		},
+		{method: http.MethodGet, template: "/v1/archive", head: true, params: []string{"topic", "limit", "page_token"}, serve: s.archiveStatus},
 		{method: http.MethodGet, template: "/v1/archive/garbage", head: true, serve: s.garbage},
 		{method: http.MethodPost, template: "/v1/archive/garbage", serve: s.collectGarbage},
 		{method: http.MethodPost, template: "/v1/topics/:topic/partitions/:partition/trim", serve: s.trim},
@@ -204,7 +205,9 @@ func laterPath(path string) string {
 	case "cluster":
 		return "cluster routes"
 	case "archive":
-		return "archive routes"
+		if len(part) > 2 && part[2] == "snapshots" {
+			return "snapshots of the archive"
+		}
 	}
 	if part[1] != "topics" || len(part) < 4 {
 		return ""

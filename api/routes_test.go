@@ -125,7 +125,7 @@ func TestLaterFeaturesAreNamed(t *testing.T) {
 		{s.do("GET", "/v1/topics/orders/schema", ""), 404, "schemas"},
 		{s.do("GET", "/v1/users", ""), 404, "users"},
 		{s.do("GET", "/v1/cluster/members", ""), 404, "cluster"},
-		{s.do("GET", "/v1/archive", ""), 404, "archive"},
+		{s.do("GET", "/v1/archive/snapshots", ""), 404, "snapshots"},
 		{s.do("PATCH", "/v1/topics/orders", `{"schema":{}}`, "Content-Type: application/json"), 400, "schema"},
 		{s.post("/v1/topics/orders/consume?group=billing", ""), 400, "billing"},
 		{s.post("/v1/topics/orders/consume?start=latest", ""), 400, "start"},

@@ -29,8 +29,9 @@ import (
 
 // Node is an open node. All methods are safe for concurrent use.
 type Node struct {
-	opts Options
-	id   datadir.Identity
+	opts   Options
+	id     datadir.Identity
+	opened time.Time
 
 	lock     io.Closer
 	disk     *disk
@@ -80,7 +81,7 @@ func Open(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{opts: o.withDefaults()}
+	n := &Node{opts: o.withDefaults(), opened: time.Now()}
 	n.base, n.cancel = context.WithCancel(context.Background())
 	n.serving, n.stop = context.WithCancel(n.base)
 	defer func() {

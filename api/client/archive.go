@@ -4,9 +4,36 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 )
+
+// ArchivePage says which topics ArchiveStatus is to list. The zero value is the
+// first page of all.
+type ArchivePage struct {
+	Topic string // only this one, with its partitions
+	Limit int    // topics of a page; 0: the node's default
+	Token string // NextPageToken of the page before
+}
+
+// ArchiveStatus says how far the archive is behind the node, and what it costs.
+// NotFound: the node has no archive, or not this topic.
+func (c *Client) ArchiveStatus(ctx context.Context, page ArchivePage) (broker.ArchiveStatus, error) {
+	q := url.Values{}
+	if page.Topic != "" {
+		q.Set("topic", page.Topic)
+	}
+	if page.Limit > 0 {
+		q.Set("limit", strconv.Itoa(page.Limit))
+	}
+	if page.Token != "" {
+		q.Set("page_token", page.Token)
+	}
+	var s broker.ArchiveStatus
+	_, err := c.call(ctx, request{method: http.MethodGet, path: path("v1", "archive"), query: q}, &s)
+	return s, err
+}
 
 // Garbage says what the archive holds that nothing needs any more. NotFound:
 // the node has no archive.

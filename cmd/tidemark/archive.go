@@ -11,7 +11,7 @@ import (
 )
 
 func newArchive(p *process, c *connection) *cobra.Command {
-	cmd := family("archive", "Look after the archive of a running node", "  tidemark archive gc\n  tidemark archive scrub", newArchiveGC(p, c), newArchiveScrub(p, c))
+	cmd := family("archive", "Look after the archive of a running node", "  tidemark archive status\n  tidemark archive gc\n  tidemark archive scrub", newArchiveStatus(p, c), newArchiveGC(p, c), newArchiveScrub(p, c))
 	c.flags(cmd)
 	return cmd
 }

@@ -4,6 +4,9 @@ package partition
 type Totals struct {
 	LocalBytes      int64 // segment files and what is in none yet
 	UnarchivedBytes int64 // of those, what the archive's chains do not hold
+	// UnarchivedRecords are the offsets below the high watermark that the
+	// chains neither hold nor name as a gap; 0 without an archive.
+	UnarchivedRecords int64
 	// Append times in ms, 0 = there is none or it is not known: of the oldest
 	// record that is in no chain, and of the oldest that is in no segment file.
 	OldestUnarchived int64
@@ -25,12 +28,41 @@ func (e *Engine) Totals() (t Totals) {
 	return t
 }
 
-func (p *Partition) addTo(t *Totals) {
-	older := func(at *int64, ms int64) {
-		if ms > 0 && (*at == 0 || ms < *at) {
-			*at = ms
-		}
+// Totals are those of one partition. Checkpointed is not set: checkpoints are of
+// the node.
+func (p *Partition) Totals() (t Totals) {
+	p.addTo(&t)
+	return t
+}
+
+// Add adds the numbers of more partitions to t.
+func (t *Totals) Add(more Totals) {
+	t.LocalBytes += more.LocalBytes
+	t.UnarchivedBytes += more.UnarchivedBytes
+	t.UnarchivedRecords += more.UnarchivedRecords
+	older(&t.OldestUnarchived, more.OldestUnarchived)
+	older(&t.OldestUnflushed, more.OldestUnflushed)
+	older(&t.Checkpointed, more.Checkpointed)
+}
+
+// older lowers at to ms; 0 is no time.
+func older(at *int64, ms int64) {
+	if ms > 0 && (*at == 0 || ms < *at) {
+		*at = ms
 	}
+}
+
+// unarchivedRecords counts the offsets that no chain has. The caller holds p.mu.
+func (p *Partition) unarchivedRecords() int64 {
+	from, to := max(p.mu.archivedEnd, p.mu.oldest), p.hw.Load()
+	n := max(0, to-from)
+	for _, g := range p.mu.gaps {
+		n -= max(0, min(g[1], to)-max(g[0], from))
+	}
+	return n
+}
+
+func (p *Partition) addTo(t *Totals) {
 	p.files.RLock()
 	defer p.files.RUnlock()
 	p.mu.Lock()
@@ -40,6 +72,9 @@ func (p *Partition) addTo(t *Totals) {
 			t.UnarchivedBytes += bytes
 			older(&t.OldestUnarchived, appendMS)
 		}
+	}
+	if p.e.opts.Archive != nil {
+		t.UnarchivedRecords += p.unarchivedRecords()
 	}
 	for i := range p.files.sealed {
 		s := &p.files.sealed[i]

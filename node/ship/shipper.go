@@ -108,6 +108,7 @@ type Status struct {
 	RPO       time.Duration // age of the oldest durable frame that is not shipped, 0 = none
 	Exported  uint64        // Raft index of the newest export
 	LastError string        // of the last try, "" when it worked
+	Failing   time.Time     // when LastError was "" last; zero while it is
 	Answered  time.Time     // when the archive last did what it was asked, reads among it; zero = not yet
 	Fenced    bool
 }
@@ -130,6 +131,7 @@ type Shipper struct {
 		sure      uint64    // objects up to here are confirmed and known to be there, for archived answers
 		fenced    error
 		answered  time.Time
+		failing   time.Time     // when none of the next three was set last
 		shipErr   string        // of the last try to ship, "" when it worked
 		exportErr string        // of the last try to export
 		auditErr  string        // what the archive lost and the local log cannot give again
@@ -319,7 +321,16 @@ func (s *Shipper) note(last *string, task string, err error) {
 		s.opts.Logger.Info(task + " to the archive works again")
 	}
 	*last = text
+	switch {
+	case s.troubleLocked() == "":
+		s.mu.failing = time.Time{}
+	case s.mu.failing.IsZero():
+		s.mu.failing = s.opts.Now()
+	}
 }
+
+// troubleLocked is what fails now, "" when nothing does. The caller holds s.mu.
+func (s *Shipper) troubleLocked() string { return cmp.Or(s.mu.shipErr, s.mu.exportErr, s.mu.auditErr) }
 
 // answered notes that a whole step, which ends with a read, worked.
 func (s *Shipper) answered() {
@@ -361,7 +372,7 @@ func (s *Shipper) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Status{Shipped: s.mu.shipped, Durable: durable, Exported: s.mu.exported, Answered: s.mu.answered, Fenced: s.mu.fenced != nil}
-	st.LastError = cmp.Or(s.mu.shipErr, s.mu.exportErr, s.mu.auditErr)
+	st.LastError, st.Failing = s.troubleLocked(), s.mu.failing
 	if durable > s.mu.shipped && !s.mu.behind.IsZero() {
 		st.RPO = s.opts.Now().Sub(s.mu.behind)
 	}

@@ -163,6 +163,22 @@ func (c *Cache) write(s source, first uint32, flights []*flight) {
 	}
 }
 
+// Stats are numbers of a cache: what it holds, and what it has answered since it
+// was opened.
+type Stats struct {
+	Bytes, MaxBytes int64 // of chunk files
+	Hits            int64 // chunks read from disk, or from a download that another reader had begun
+	Misses          int64 // chunks that were downloaded
+	Downloaded      int64 // bytes that were downloaded, also what is no chunk
+}
+
+// Stats returns the cache's numbers. It does not block on IO.
+func (c *Cache) Stats() Stats {
+	_, bytes := c.disk.usage()
+	m := c.metrics
+	return Stats{Bytes: bytes, MaxBytes: c.cfg.MaxBytes, Hits: m.hits.n.Load() + m.shared.n.Load(), Misses: m.misses.n.Load(), Downloaded: m.bytes.n.Load()}
+}
+
 // Usage returns the number of chunks on disk and the bytes of their files.
 func (c *Cache) Usage() (chunks int, bytes int64) { return c.disk.usage() }
 

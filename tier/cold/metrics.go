@@ -1,20 +1,39 @@
 package cold
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 type metrics struct {
-	reg                                            prometheus.Registerer
-	all                                            []prometheus.Collector
-	hits, misses, shared, unkept, retries, corrupt prometheus.Counter
-	bytes, yielded                                 prometheus.Counter
+	reg                               prometheus.Registerer
+	all                               []prometheus.Collector
+	hits, misses, shared, bytes       *tally
+	unkept, retries, corrupt, yielded prometheus.Counter
+}
+
+// tally is a counter that can be read.
+type tally struct {
+	prometheus.Counter
+	n atomic.Int64
+}
+
+// Inc implements prometheus.Counter.
+func (t *tally) Inc() { t.Add(1) }
+
+// Add implements prometheus.Counter. It counts whole numbers.
+func (t *tally) Add(v float64) {
+	t.n.Add(int64(v))
+	t.Counter.Add(v)
 }
 
 func newMetrics(c *Cache, reg prometheus.Registerer) *metrics {
 	m := &metrics{reg: reg}
-	counter := func(name, help string) prometheus.Counter {
+	counter := func(name, help string) *tally {
 		x := prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_cold_" + name, Help: help})
 		m.all = append(m.all, x)
-		return x
+		return &tally{Counter: x}
 	}
 	m.hits = counter("chunk_hits_total", "Chunks that were read from the cache on disk.")
 	m.misses = counter("chunk_misses_total", "Chunks that were downloaded.")

@@ -21,6 +21,7 @@ type Metrics struct {
 	broken   *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
 	dollars  *prometheus.CounterVec
+	usage    usage
 }
 
 // What the requests of an operation cost, in dollars, at the list price of S3
@@ -73,6 +74,7 @@ func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
 // observe counts one request that began at start.
 func (m *Metrics) observe(ctx context.Context, op string, start time.Time, err error) {
 	cause := CauseOf(ctx)
+	m.usage.request(cause, op)
 	m.requests.WithLabelValues(op, cause.Class().String(), cause.String(), resultOf(err)).Inc()
 	m.dollars.WithLabelValues(cause.String()).Add(priceOf(op))
 	m.seconds.WithLabelValues(op, cause.Class().String()).Observe(time.Since(start).Seconds())
@@ -85,9 +87,16 @@ func resultOf(err error) string {
 	return errcode.Of(err).String()
 }
 
-func (m *Metrics) addBytes(ctx context.Context, to *prometheus.CounterVec, n int64) {
+func (m *Metrics) addSent(ctx context.Context, n int64) {
 	cause := CauseOf(ctx)
-	to.WithLabelValues(cause.Class().String(), cause.String()).Add(float64(n))
+	m.usage.sent[known(cause)].Add(n)
+	m.sent.WithLabelValues(cause.Class().String(), cause.String()).Add(float64(n))
+}
+
+func (m *Metrics) addReceived(ctx context.Context, n int64) {
+	cause := CauseOf(ctx)
+	m.usage.received[known(cause)].Add(n)
+	m.received.WithLabelValues(cause.Class().String(), cause.String()).Add(float64(n))
 }
 
 // WithMetrics counts the calls on s in m.
@@ -103,7 +112,7 @@ func (d *measured) Put(ctx context.Context, key string, body io.ReadSeeker, size
 	err := d.store.Put(ctx, key, body, size, opts)
 	d.m.observe(ctx, "put", start, err)
 	if err == nil {
-		d.m.addBytes(ctx, d.m.sent, size)
+		d.m.addSent(ctx, size)
 	}
 	return err
 }
@@ -122,7 +131,7 @@ func (d *measured) GetRange(ctx context.Context, key string, p []byte, off int64
 	start := time.Now()
 	n, err := d.store.GetRange(ctx, key, p, off)
 	d.m.observe(ctx, "get_range", start, err)
-	d.m.addBytes(ctx, d.m.received, int64(n))
+	d.m.addReceived(ctx, int64(n))
 	return n, err
 }
 
@@ -181,7 +190,7 @@ func (b *measuredBody) settle(err error) {
 		return
 	}
 	b.done = true
-	b.m.addBytes(b.ctx, b.m.received, b.n)
+	b.m.addReceived(b.ctx, b.n)
 	if err != nil && !errors.Is(err, io.EOF) {
 		cause := CauseOf(b.ctx)
 		b.m.broken.WithLabelValues(cause.Class().String(), cause.String(), resultOf(err)).Inc()

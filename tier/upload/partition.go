@@ -36,9 +36,10 @@ type partition struct {
 	pid      broker.PartitionID
 	items    []*item
 	bytes    int64
-	ready    bool // it stands in the ready list
-	busy     int  // items in flight
-	failures int  // in a row
+	ready    bool      // it stands in the ready list
+	busy     int       // items in flight
+	failures int       // in a row
+	since    time.Time // when err was nil last; zero while it is
 	retryAt  time.Time
 	err      error // last failure
 	stopped  bool
@@ -100,5 +101,5 @@ func (p *partition) pop(n int) {
 		p.bytes -= it.sealed.Info.Bytes
 	}
 	p.items = append([]*item(nil), p.items[n:]...)
-	p.failures, p.err, p.retryAt = 0, nil, time.Time{}
+	p.failures, p.err, p.retryAt, p.since = 0, nil, time.Time{}, time.Time{}
 }

@@ -207,6 +207,19 @@ func (u *Uploader) Trouble() error {
 	return errcode.Wrap(errcode.Unavailable, err, "segments of %d partitions wait, the last upload of one failed", failing)
 }
 
+// FailingSince is when the first of the partitions that are still failing began
+// to; zero when none is.
+func (u *Uploader) FailingSince() (since time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, p := range u.mu.parts {
+		if p.err != nil && !p.since.IsZero() && (since.IsZero() || p.since.Before(since)) {
+			since = p.since
+		}
+	}
+	return since
+}
+
 // Close takes no more segments, goes on until those of all partitions that are
 // not stopped are archived or ctx ends, and waits for everything it started.
 // The error, NotConfirmed, says how many are left; they are still on disk.
@@ -406,6 +419,9 @@ func (u *Uploader) run(p *partition, it *item) {
 // failed makes p wait: full jitter below a limit that doubles. Locked.
 func (u *Uploader) failed(p *partition, err error) {
 	u.metrics.failures.WithLabelValues(errcode.Of(err).String()).Inc()
+	if p.err == nil {
+		p.since = u.cfg.Now()
+	}
 	p.err = err
 	if p.stopped {
 		return
