@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 
+	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
@@ -19,8 +20,9 @@ var healthy = []byte("{\"status\":\"ok\"}\n")
 func (s *Server) ready(x *exchange) error {
 	r := s.broker.Readiness()
 	if s.draining.Err() != nil {
+		// What is asked still works, but none should be sent here.
+		r.Degrade(broker.CauseStopping, "", "this node is shutting down")
 		r.Ready = false
-		r.Degraded = append(r.Degraded[:len(r.Degraded):len(r.Degraded)], "this node is shutting down")
 	}
 	status := http.StatusOK
 	if !r.Ready {

@@ -22,7 +22,9 @@ func Starting(progress func() string) http.Handler {
 		case asks && path == "/healthz":
 			_, _ = w.Write(healthy) // a client that left does not need it
 		case asks && path == "/readyz":
-			body, _ := json.Marshal(broker.Readiness{Degraded: []string{reason}}) // booleans and text always have a form
+			var ready broker.Readiness
+			ready.Degrade(broker.CauseStarting, broker.BlocksData, reason)
+			body, _ := json.Marshal(ready) // booleans and text always have a form
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = w.Write(append(body, '\n'))
 		default:

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,7 +20,6 @@ import (
 	"github.com/tidemark-mq/tidemark/api"
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/node"
-	"github.com/tidemark-mq/tidemark/tier/cold"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
@@ -30,37 +29,27 @@ const (
 )
 
 // BenchmarkColdHTTP is one reader of archived records over HTTP, the records in a
-// real S3 server on this machine and client and server in this process. Each round
-// does
+// real S3 server on this machine, client and server in this process, and nothing of
+// the records on the node's disk. Each round does
 //
-//	proxied  the objects of BenchmarkColdRead's kind, 96 MiB, by range requests of
-//	         4 MiB, 8 at once, each passed on by a bare handler
-//	raw      the same objects through cold.Cache, every batch verified and every
-//	         chunk kept, the stored batches written to one answer by a bare handler
-//	ndjson   a node's stream of decoded records (GET .../records), of which nothing
-//	         is on the node's disk
+//	proxied  the objects of the records, by range requests of 4 MiB, 8 at once, each
+//	         passed on by a bare handler
+//	raw      a node's stream of stored batches (GET .../records), in order, every one
+//	         verified
+//	ndjson   a node's stream of decoded records
 //
-// and reports raw/proxied and ndjson/proxied by stored bytes a second. A node has
-// no route for stored batches: raw is what one could reach.
+// and reports raw/proxied and ndjson/proxied by stored bytes a second (T1).
 func BenchmarkColdHTTP(b *testing.B) {
 	st := s3Store(b)
-	segs, ratio := makeSegments(b, st, b.TempDir(), []int64{32 << 20, 16 << 20, 48 << 20})
-	srv := newReplayServer(b, st, segs)
-	records, stored := replayNode(b, s3Store(b)) // a bucket of its own
-	root := b.TempDir()
+	records, stored := replayNode(b, st)
+	bare := newBareProxy(b, st)
 	var proxied, raw, ndjson, rawX, ndjsonX series
 	for b.Loop() {
 		for round := range rounds(coldHTTPRounds) {
-			p := rate(segs, func() { srv.proxied(b) })
-			dir := filepath.Join(root, strconv.Itoa(round))
-			c, _ := openCache(b, st, dir, 0)
-			srv.cache.Store(c)
-			r := rate(segs, func() { srv.raw(b) })
-			closeCache(b, c)
-			if err := os.RemoveAll(dir); err != nil {
-				b.Fatal(err)
-			}
-			n := float64(stored) / 1e6 / seconds(func() { replayAll(b, records) })
+			mb := float64(stored) / 1e6
+			p := mb / seconds(func() { bare.all(b) })
+			r := mb / seconds(func() { replayRaw(b, records) })
+			n := mb / seconds(func() { replayAll(b, records, replayBytes) })
 			if round == 0 {
 				continue // warms
 			}
@@ -74,29 +63,38 @@ func BenchmarkColdHTTP(b *testing.B) {
 	proxied.report(b, "proxied-MB/s", false)
 	raw.report(b, "raw-MB/s", false)
 	ndjson.report(b, "ndjson-MB/s", false)
-	b.ReportMetric(ratio, "zstd-ratio")
+	b.ReportMetric(float64(replayBytes)/float64(stored), "zstd-ratio")
 	rawX.report(b, "raw/proxied", true)
 	ndjsonX.report(b, "ndjson/proxied", true)
 }
 
-// replayServer passes objects on as they are, and their batches.
-type replayServer struct {
-	segs  []archived
-	cache atomic.Pointer[cold.Cache]
-	url   string
-	http  *http.Client
+// bareProxy passes the objects of segments on as they are.
+type bareProxy struct {
+	objects []objstore.Info
+	url     string
+	http    *http.Client
 }
 
-func newReplayServer(b *testing.B, st objstore.Store, segs []archived) *replayServer {
-	s := &replayServer{segs: segs}
+func newBareProxy(b *testing.B, st objstore.Store) *bareProxy {
+	p := &bareProxy{}
+	page, err := st.List(b.Context(), "t/", "", 0)
+	if err != nil || page.More {
+		b.Fatalf("list the segments: more than a page is %v, %v", page.More, err)
+	}
+	for _, o := range page.Objects {
+		if strings.Contains(o.Key, "/s/") {
+			p.objects = append(p.objects, o)
+		}
+	}
 	bufs := sync.Pool{New: func() any { return make([]byte, getBytes) }}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/get/{segment}/{offset}", func(w http.ResponseWriter, r *http.Request) {
-		i, err1 := strconv.Atoi(r.PathValue("segment"))
+	mux.HandleFunc("/get/{object}/{offset}", func(w http.ResponseWriter, r *http.Request) {
+		i, err1 := strconv.Atoi(r.PathValue("object"))
 		off, err2 := strconv.ParseInt(r.PathValue("offset"), 10, 64)
 		buf := bufs.Get().([]byte)
 		defer bufs.Put(buf) //nolint:staticcheck // a slice's header is nothing beside 4 MiB
-		n, err := st.GetRange(r.Context(), segs[i].seg.Key(), buf, off)
+		o := p.objects[i]
+		n, err := st.GetRange(r.Context(), o.Key, buf[:min(getBytes, o.Size-off)], off)
 		if err := errors.Join(err, err1, err2); err != nil {
 			b.Error(err)
 			return
@@ -104,33 +102,17 @@ func newReplayServer(b *testing.B, st objstore.Store, segs []archived) *replaySe
 		w.Header().Set("Content-Length", strconv.Itoa(n))
 		_, _ = w.Write(buf[:n])
 	})
-	mux.HandleFunc("/raw", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", strconv.FormatInt(s.data(), 10))
-		scanRuns(b, s.cache.Load(), segs, func(run *cold.Run) {
-			for _, batch := range run.Batches {
-				_, _ = w.Write(batch)
-			}
-		})
-	})
 	srv := httptest.NewServer(mux)
 	b.Cleanup(srv.Close)
-	s.url, s.http = srv.URL, srv.Client()
-	return s
+	p.url, p.http = srv.URL, srv.Client()
+	return p
 }
 
-// data is the length of all batches.
-func (s *replayServer) data() (n int64) {
-	for _, a := range s.segs {
-		n += a.seg.DataLength
-	}
-	return n
-}
-
-// proxied fetches all objects.
-func (s *replayServer) proxied(b *testing.B) {
+// all fetches all objects.
+func (p *bareProxy) all(b *testing.B) {
 	var paths []string
-	for i, a := range s.segs {
-		for off := int64(0); off < a.seg.Bytes; off += getBytes {
+	for i, o := range p.objects {
+		for off := int64(0); off < o.Size; off += getBytes {
 			paths = append(paths, fmt.Sprintf("/get/%d/%d", i, off))
 		}
 	}
@@ -140,29 +122,22 @@ func (s *replayServer) proxied(b *testing.B) {
 		wg.Go(func() {
 			buf := make([]byte, 256<<10)
 			for i := at.Add(1) - 1; i < int64(len(paths)); i = at.Add(1) - 1 {
-				s.fetch(b, paths[i], buf)
+				if resp, err := p.http.Get(p.url + paths[i]); err != nil {
+					b.Error(err)
+				} else {
+					drain(b, resp.Body, buf)
+				}
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// raw fetches all batches in order.
-func (s *replayServer) raw(b *testing.B) {
-	if n := s.fetch(b, "/raw", make([]byte, 256<<10)); n != s.data() {
-		b.Fatalf("%d bytes of batches, want %d", n, s.data())
-	}
-}
-
-func (s *replayServer) fetch(b *testing.B, path string, buf []byte) (n int64) {
-	resp, err := s.http.Get(s.url + path)
-	if err != nil {
-		b.Error(err)
-		return 0
-	}
-	defer resp.Body.Close()
+// drain reads a body to its end and closes it.
+func drain(b *testing.B, body io.ReadCloser, buf []byte) (n int64) {
+	defer body.Close()
 	for {
-		k, err := resp.Body.Read(buf)
+		k, err := body.Read(buf)
 		n += int64(k)
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
@@ -190,31 +165,57 @@ func replayNode(b *testing.B, st objstore.Store) (url string, stored int64) {
 		}
 	})
 	stored, _ = archivedSegments(b, st)
+	return serveNode(b, n) + "/v1/topics/cold/partitions/0/records", stored
+}
+
+// serveNode serves a node as a process does, and returns its URL.
+func serveNode(b *testing.B, n *node.Node) string {
 	s, err := api.New(n, api.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	srv := httptest.NewServer(s.Handler())
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
 	b.Cleanup(func() {
-		srv.Close()
-		if err := s.Shutdown(context.Background()); err != nil {
+		http.DefaultClient.CloseIdleConnections()
+		if err := errors.Join(s.Shutdown(context.Background()), <-served); err != nil {
 			b.Error(err)
 		}
 	})
-	return srv.URL + "/v1/topics/cold/partitions/0/records", stored
+	return "http://" + ln.Addr().String()
 }
 
-// replayAll reads the stream to its end line.
-func replayAll(b *testing.B, url string) {
+// replayRaw reads the stream of stored batches to its trailer, and returns its
+// length.
+func replayRaw(b *testing.B, url string) int64 {
+	resp := openStream(b, url, "application/vnd.kafka.record-batch")
+	n := drain(b, resp.Body, make([]byte, 256<<10))
+	if end := resp.Trailer.Get("Tidemark-Resume-Offset"); resp.StatusCode != http.StatusOK || end == "" || n == 0 {
+		b.Fatalf("status %d, %d bytes, the stream ends at %q", resp.StatusCode, n, end)
+	}
+	return n
+}
+
+func openStream(b *testing.B, url, accept string) *http.Response {
 	req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
-	req.Header.Set("Accept", "application/x-ndjson")
+	req.Header.Set("Accept", accept)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		b.Fatal(err)
 	}
+	return resp
+}
+
+// replayAll reads a stream of lines, of values of so many bytes, to its end.
+func replayAll(b *testing.B, url string, size int) {
+	resp := openStream(b, url, "application/x-ndjson")
 	defer resp.Body.Close()
 	lines := bufio.NewReaderSize(resp.Body, 256<<10)
 	records := 0
@@ -228,7 +229,7 @@ func replayAll(b *testing.B, url string) {
 		}
 		records++
 	}
-	if records < replayBytes/recordBytes {
-		b.Fatalf("%d records, want %d", records, replayBytes/recordBytes)
+	if records < size/recordBytes {
+		b.Fatalf("%d records, want %d", records, size/recordBytes)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/node/datadir"
 	"github.com/tidemark-mq/tidemark/node/garbage"
@@ -330,62 +329,6 @@ func (n *Node) gone() error {
 		return err
 	}
 	return errcode.New(errcode.Closed, "the node is shutting down: try again")
-}
-
-// Readiness implements the operator's question.
-func (n *Node) Readiness() broker.Readiness {
-	r := broker.Readiness{Data: true, Control: true}
-	degrade := func(err error) {
-		if err != nil {
-			r.Degraded = append(r.Degraded, err.Error())
-		}
-	}
-	if err := n.refusal(); err != nil {
-		r.Data = false
-		degrade(err)
-	}
-	if err := n.log.Err(); err != nil {
-		r.Data = false
-		degrade(err)
-	}
-	if err := n.disk.accept(); err != nil {
-		r.Data = false
-		degrade(err)
-	}
-	if err := n.db.Err(); err != nil {
-		r.Data = false
-		degrade(err)
-	}
-	if err := n.meta.Err(); err != nil {
-		r.Control = false
-		degrade(err)
-	}
-	for _, p := range n.engine.All() {
-		if reason := n.refusedReason(p); reason != "" {
-			r.Degraded = append(r.Degraded, reason)
-		}
-	}
-	if n.shipper != nil {
-		if st := n.shipper.Status(); st.LastError != "" {
-			r.Degraded = append(r.Degraded, "archive: "+st.LastError)
-		}
-	}
-	if n.uploader != nil {
-		if err := n.uploader.Trouble(); err != nil {
-			r.Degraded = append(r.Degraded, "archive: "+err.Error())
-		}
-	}
-	if n.collector != nil {
-		if why := n.collector.Paused(); why != "" {
-			r.Degraded = append(r.Degraded, "garbage: "+why)
-		}
-	}
-	if why := n.sweeper.Paused(); why != "" {
-		r.Degraded = append(r.Degraded, "retention is paused: "+why)
-	}
-	degrade(n.scrubber.Trouble())
-	r.Ready = r.Data && r.Control
-	return r
 }
 
 // Identity returns whose the data directory is.

@@ -190,11 +190,3 @@ type StoredBatch struct {
 	Records int
 	Resume  int64 // where to read on: behind it, or at To when that is lower; never a gap's start
 }
-
-// Readiness is the body of /readyz.
-type Readiness struct {
-	Ready    bool     `json:"ready"`
-	Data     bool     `json:"data"`
-	Control  bool     `json:"control"`
-	Degraded []string `json:"degraded,omitempty"` // reasons, in words
-}
