@@ -106,7 +106,7 @@ data: {"end":true,"resume_offset":4}
 	}
 }
 
-// Raw batches begin with the one that holds from, end with the one that holds
+// B127, B128: raw batches begin with the one that holds from, end with the one that holds
 // the last record asked for, and max counts whole batches; the trailer never
 // skips what the reader has to trim. The same bounds hold for every form.
 func TestStreamBounds(t *testing.T) {
