@@ -93,7 +93,7 @@ func TestReadingOverAGap(t *testing.T) {
 			want     []int64
 			resume   int64
 		}{
-			{9, -1, []int64{9, 10, 11, 12, 13, end, end + 1, end + 2}, end + 3},
+			{10, -1, []int64{10, 11, 12, 13, end, end + 1, end + 2}, end + 3},
 			{12, gap, []int64{12, 13}, end},
 			{12, end, []int64{12, 13}, end},
 			{12, gap + 5, []int64{12, 13}, end},
