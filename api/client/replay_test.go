@@ -125,6 +125,31 @@ func TestReplayGoesOn(t *testing.T) {
 	})
 }
 
+// Values come byte for byte in frames, also what looks like JSON.
+func TestReplayIsExact(t *testing.T) {
+	r := through(t, Options{}, TopicSpec{})
+	odd := []Record{{Value: []byte(`"text"`)}, {Value: []byte(` {"a" : 1}`)}, {Value: []byte{0, 0xff}}, {Key: []byte{}, Value: []byte{}}}
+	if _, err := r.c.ProduceBatch(t.Context(), r.topic, odd, ProduceOptions{Ack: AckCommitted}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.replay(ReplayOptions{})
+	if err != nil || len(got) != len(odd) {
+		t.Fatalf("%d records, %v", len(got), err)
+	}
+	msgs, err := r.c.Consume(t.Context(), r.topic, ConsumeOptions{Max: 10})
+	if err != nil || len(msgs) != len(odd) {
+		t.Fatalf("%d messages, %v", len(msgs), err)
+	}
+	for i := range odd {
+		if string(got[i].Value) != string(odd[i].Value) || (got[i].Key == nil) != (odd[i].Key == nil) {
+			t.Errorf("record %d: %q %v", i, got[i].Value, got[i].Key)
+		}
+		if string(msgs[i].Value) != string(odd[i].Value) || (msgs[i].Key == nil) != (odd[i].Key == nil) {
+			t.Errorf("message %d: %q %v", i, msgs[i].Value, msgs[i].Key)
+		}
+	}
+}
+
 // A replay that follows yields what is appended while it runs, over cuts, and ends
 // with its context.
 func TestReplayFollows(t *testing.T) {
