@@ -45,7 +45,9 @@ func load(t *testing.T) *described {
 			t.Errorf("the schema %s has no properties", name)
 		}
 	}
-	openapi3filter.RegisterBodyDecoder("application/x-ndjson", openapi3filter.PlainBodyDecoder)
+	for _, kind := range []string{"application/x-ndjson", "text/event-stream", "application/vnd.tidemark.frames", "application/vnd.kafka.record-batch"} {
+		openapi3filter.RegisterBodyDecoder(kind, openapi3filter.PlainBodyDecoder)
+	}
 	return &described{doc: doc, seen: map[string]int{}}
 }
 

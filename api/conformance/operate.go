@@ -26,6 +26,18 @@ func operateCases() []Case {
 			),
 		},
 		{
+			Rule: "the archive's state is shown, of all topics or of one", Archive: true,
+			Steps: steps(
+				get("/v1/archive").is(200).says(`"lag":{"records":`, `"rpo_seconds":`, `"cache":`, `"cost":`, `"topics":[`),
+				get("/v1/archive?topic={t}").is(200).field("topics.0.topic", `"{t}"`).field("topics.0.partitions.2.partition", "2").field("topics.1", absent),
+				get("/v1/archive?limit=1").is(200).field("topics.1", absent),
+				get("/v1/archive?limit=0").fails(400, "invalid_argument"),
+				get("/v1/archive?limit=1001").fails(400, "invalid_argument"),
+				get("/v1/archive?topic={t}-none").fails(404, "not_found"),
+				send("POST", "/v1/archive", "", client).fails(405, "method_not_allowed"),
+			),
+		},
+		{
 			Rule: "what is stored can be verified now",
 			Steps: steps(
 				get("/v1/archive/scrub").is(200).says(`"local":`, `"archive":`, `"asked":`, `"findings":`),

@@ -46,6 +46,17 @@ func recordCases() []Case {
 			)),
 		},
 		{
+			Rule: "the log comes as frames, as stored batches and as events",
+			Steps: steps(
+				post("/v1/topics/{t}/produce?partition=0&ack=committed&key=k", "v").is(200),
+				get(path, "Accept: application/vnd.tidemark.frames").is(200).head("Content-Type: application/vnd.tidemark.frames").says(`{"offset":0,`, `"key":"k"`, "\x00\x00\x00\x01v").hides("payload"),
+				get(path, "Accept: application/vnd.kafka.record-batch").is(200).head("Content-Type: application/vnd.kafka.record-batch").says("\x00\x00\x00\x00\x00\x00\x00\x00"),
+				get(path+"?from=0&to=1", "Accept: text/event-stream").is(200).head("Content-Type: text/event-stream").says("id: 0\ndata: {", `"payload":"v"`, "event: end\ndata: "+`{"end":true,"resume_offset":1}`+"\n\n"),
+				get("/v1/topics/{t}/consume", "Accept: application/vnd.tidemark.frames").is(200).says(`"receipt_handle":`, "\x00\x00\x00\x01v"),
+				get(path+"?from=9", "Accept: text/event-stream").fails(416, "out_of_range"),
+			),
+		},
+		{
 			Rule: "follow goes on at the end of the log",
 			Steps: steps(
 				get(path+"?follow").fails(400, "invalid_argument"),
