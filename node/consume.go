@@ -43,6 +43,7 @@ func (n *Node) Consume(ctx context.Context, req broker.ConsumeRequest) ([]broker
 		}
 		msgs, err := n.messages(ctx, t, got, req.MaxBytes)
 		if err != nil || len(msgs) > 0 {
+			n.traffic.delivered(t, msgs)
 			return msgs, err
 		}
 		// None of them has a record, or can be read: go on waiting.

@@ -39,7 +39,7 @@ func (n *Node) registerMetrics() (func(), error) {
 		gauge("tidemark_unarchived_age_seconds", "Age of the oldest record that is in no archived segment yet, 0 = none.", func() float64 { t, _ := n.sums(); return n.ageOf(t.OldestUnarchived) }),
 		gauge("tidemark_unflushed_age_seconds", "Age of the oldest record that is in no segment file yet, 0 = none.", func() float64 { t, _ := n.sums(); return n.ageOf(t.OldestUnflushed) }),
 		gauge("tidemark_checkpoint_age_seconds", "Time since the last checkpoint while one is due, 0 = none is.", func() float64 { t, _ := n.sums(); return n.ageOf(t.Checkpointed) }),
-		newHeld(n),
+		newHeld(n), newTrafficMetrics(n),
 		waits("state", n.db.Waits), waits("raft", n.meta.DiskWaits),
 	}
 	if n.chains != nil {

@@ -52,6 +52,7 @@ type Node struct {
 
 	refused      refused
 	totals       totals
+	traffic      *traffic
 	unregistered func() // takes the node's own metrics back; nil = there are none
 
 	topics   atomic.Pointer[topicTable]
@@ -80,7 +81,7 @@ func Open(ctx context.Context, o Options) (_ *Node, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{opts: o.withDefaults(), opened: time.Now()}
+	n := &Node{opts: o.withDefaults(), opened: time.Now(), traffic: newTraffic()}
 	n.base, n.cancel = context.WithCancel(context.Background())
 	n.serving, n.stop = context.WithCancel(n.base)
 	defer func() {

@@ -117,7 +117,7 @@ func (o Options) withDefaults() Options {
 		o.StartTimeout = 5 * time.Second
 	}
 	if o.MemoryBudget == 0 {
-		o.MemoryBudget = memoryBudget()
+		o.MemoryBudget = DefaultMemoryBudget()
 	}
 	return o
 }

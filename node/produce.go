@@ -48,7 +48,8 @@ func (n *Node) Produce(ctx context.Context, req broker.ProduceRequest) (broker.P
 	if req.ExpectedOffset != nil && (req.Encoded != nil || len(req.Records) > 1 || req.Records[0].Partition < 0) {
 		return broker.Produced{}, errcode.New(errcode.InvalidArgument, "an expected offset goes with one record that names its partition")
 	}
-	now := n.opts.Now().UnixMilli()
+	began := n.opts.Now()
+	now := began.UnixMilli()
 	e := encoders.Get().(*encoder)
 	defer e.release()
 	wait := req.Wait
@@ -67,12 +68,19 @@ func (n *Node) Produce(ctx context.Context, req broker.ProduceRequest) (broker.P
 		return broker.Produced{}, err
 	}
 	parts[0].Expected = req.ExpectedOffset
+	free, err := n.engine.Admit(ctx, parts)
+	if err != nil {
+		return broker.Produced{}, err
+	}
 	lsn, err := n.engine.Append(parts, now)
 	if err != nil {
+		free()
 		return broker.Produced{}, n.refusedAppend(ctx, lsn, err)
 	}
 	out := broker.Produced{Topic: t.Name, Ack: ack, Placements: placements(parts, now)}
-	if err := n.log.WaitDurable(ctx, lsn); err != nil {
+	err = n.log.WaitDurable(ctx, lsn)
+	free()
+	if err != nil {
 		n.engine.Late(parts)
 		return out, err
 	}
@@ -83,7 +91,24 @@ func (n *Node) Produce(ctx context.Context, req broker.ProduceRequest) (broker.P
 		}
 		out.Archived = true
 	}
+	n.traffic.produced(t, ack, out.Placements, sizeOfProduce(&req, parts), n.opts.Now().Sub(began))
 	return out, nil
+}
+
+// sizeOfProduce is the keys and values of a produce; of batches that came
+// encoded, their bytes.
+func sizeOfProduce(req *broker.ProduceRequest, parts []partition.Part) (size int) {
+	for i := range req.Records {
+		size += len(req.Records[i].Key) + len(req.Records[i].Value)
+	}
+	if req.Encoded != nil {
+		for i := range parts {
+			for _, b := range parts[i].Batches {
+				size += len(b.Data)
+			}
+		}
+	}
+	return size
 }
 
 // refusedAppend gives an append's error. That the log ends elsewhere than was

@@ -13,7 +13,7 @@ import (
 )
 
 // Topics that come and go leave no time series behind: their number is the same
-// with none, with many, and when all are deleted (B240, I12).
+// when all are deleted, and bounded however many there are (B240, I12).
 func TestSeriesAreBounded(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	m := newMemNode(t, func(o *Options) { o.Registerer = reg })
@@ -44,9 +44,25 @@ func TestSeriesAreBounded(t *testing.T) {
 	for i := range 30 {
 		life(fmt.Sprint("t", i))
 	}
-	createTopic(t, m.Node, "stays", 8)
 	if now := series(); now != before {
 		t.Fatalf("%d series, there were %d", now, before)
+	}
+	// With a place for each, one more has series; without, it shares them.
+	const each = 6 // two kinds of traffic by records and bytes, the lag of one group by records and seconds
+	for i := range namedTopics + 3 {
+		createTopic(t, m.Node, fmt.Sprint("many", i), 1)
+		now := series() - before
+		if want := min(i+1, namedTopics) * each; now != want && now != want+2 { // the lag of _other is there with its first topic
+			t.Fatalf("%d more series with %d topics, want %d", now, i+1, want)
+		}
+	}
+	for i := range namedTopics + 3 {
+		if err := m.DeleteTopic(context.Background(), fmt.Sprint("many", i), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if now := series(); now != before {
+		t.Fatalf("%d series when all are gone, there were %d", now, before)
 	}
 }
 

@@ -25,6 +25,7 @@ type topic struct {
 	raftmeta.Topic
 	partitions []*partition.Partition // by index
 	turn       atomic.Uint32          // of keyless records
+	traffic    *topicTraffic          // survives changes of the topic
 }
 
 func msDuration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
@@ -41,7 +42,7 @@ func (n *Node) publishTopics() {
 				continue
 			}
 		}
-		t := &topic{Topic: meta, partitions: make([]*partition.Partition, meta.Partitions)}
+		t := &topic{Topic: meta, partitions: make([]*partition.Partition, meta.Partitions), traffic: n.traffic.of(meta.ID)}
 		for i := range t.partitions {
 			t.partitions[i] = n.engine.Get(broker.PartitionID{Topic: meta.ID, Partition: uint32(i)})
 		}
@@ -51,6 +52,7 @@ func (n *Node) publishTopics() {
 		table.add(t)
 	}
 	sort.Strings(table.names)
+	n.traffic.forget(table)
 	n.topics.Store(table)
 }
 

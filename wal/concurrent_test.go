@@ -152,7 +152,7 @@ func TestStagingIsBounded(t *testing.T) {
 	l.mu.Lock()
 	made, big, full := l.mu.made, l.mu.big, len(l.mu.full)
 	l.mu.Unlock()
-	if made > stdGroups || big > bigGroups || full > stdGroups+bigGroups {
+	if made > Groups || big > bigGroups || full > Groups+bigGroups {
 		t.Fatalf("%d groups, %d large, %d staged", made, big, full)
 	}
 	if l.Written() < 30 {

@@ -13,10 +13,14 @@ import (
 )
 
 const (
-	stdGroupBytes = 1 << 20 // size of a reused group buffer
-	stdGroups     = 8       // how many of them exist at most
-	bigGroups     = 2       // groups above that size in flight at most
-	retryAdvice   = time.Second
+	// GroupBytes is the size of a group's buffer, of which there are Groups at
+	// most. A frame that does not fit in one gets a larger buffer of its own, of
+	// which two are in use at a time. A record of 1 MiB with its key fits.
+	GroupBytes = 1<<20 + 128<<10
+	Groups     = 8
+
+	bigGroups   = 2
+	retryAdvice = time.Second
 )
 
 // stagedGroup is a group that takes frames, waits to be written, or is being
@@ -82,9 +86,9 @@ type staging struct {
 
 func (s *staging) init(o Options) {
 	s.maxGroup = o.MaxGroup
-	s.std = int(min(stdGroupBytes, roundUp(int64(o.MaxGroup))))
-	s.full = make([]*stagedGroup, 0, stdGroups+bigGroups)
-	s.free = make([]*stagedGroup, 0, stdGroups)
+	s.std = int(min(GroupBytes, roundUp(int64(o.MaxGroup))))
+	s.full = make([]*stagedGroup, 0, Groups+bigGroups)
+	s.free = make([]*stagedGroup, 0, Groups)
 	s.snextMin = math.MaxUint64
 }
 
@@ -110,8 +114,8 @@ type Want struct {
 }
 
 // Reserve claims the next LSN and n body bytes in the current group. It takes
-// a short lock and allocates nothing for bodies below 1 MiB; when every buffer
-// is in use it waits for the write of one. Errors: errcode.Poisoned,
+// a short lock and allocates nothing for bodies that fit in GroupBytes; when every
+// buffer is in use it waits for the write of one. Errors: errcode.Poisoned,
 // errcode.Closed, errcode.TooLarge, errcode.InvalidArgument, errcode.Storage
 // (writes fail now); then nothing was reserved.
 func (l *Log) Reserve(kind Kind, n int) (Slot, error) {
@@ -249,7 +253,7 @@ func (s *staging) newGroup(size int) *stagedGroup {
 		}
 	case n > 0:
 		g, s.free = s.free[n-1], s.free[:n-1]
-	case s.made < stdGroups:
+	case s.made < Groups:
 		s.made++
 		g = makeGroup(s.std)
 	default:

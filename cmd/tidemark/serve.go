@@ -279,7 +279,7 @@ func (s *server) nodeOptions() node.Options {
 		Dir: s.c.DataDir, NodeID: s.c.NodeID, RaftAddr: s.c.RaftAddr, HTTPAddr: s.httpAddr(), Archive: s.archive,
 		WALInterval: s.c.WALInterval, StateInterval: s.c.StateInterval, WALMaxBytes: s.c.WALMaxBytes,
 		SegmentBytes: s.c.SegmentBytes, SealAge: s.c.SealAge, SealMinBytes: s.c.SealMinBytes, FlushBytes: s.c.FlushBytes,
-		MemoryBudget: s.c.MemoryBudget, CacheBytes: s.c.CacheBytes, DiskReserve: s.c.DiskReserve,
+		MemoryBudget: boundMemory(s.c), CacheBytes: s.c.CacheBytes, DiskReserve: s.c.DiskReserve,
 		GarbageGrace: s.c.GarbageGrace, GarbageInterval: s.c.GarbageInterval, PITRWindow: s.c.PITRWindow, OrphanInterval: s.c.OrphanInterval, ScrubInterval: s.c.ScrubInterval,
 		MergeInterval: cmp.Or(s.c.MergeInterval, -1), MergeMinSegments: int(s.c.MergeMinSegments), RetentionInterval: s.c.RetentionInterval,
 		Logger: s.log, Registerer: s.registry, OnProgress: s.setProgress,

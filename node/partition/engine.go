@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/segment"
@@ -35,6 +37,7 @@ type Engine struct {
 	left         atomic.Bool // a partition that may have held the log was dropped since the last checkpoint
 	tails        set         // with a tail that the local state does not cover
 	flushes      *queue
+	large        *semaphore.Weighted // turns of large appends
 	decoded      *decodedCache
 	handles      *handles
 
@@ -72,6 +75,7 @@ func New(opts Options) (*Engine, error) {
 		opts:     opts,
 		metrics:  newMetrics(opts.Registerer),
 		flushes:  newQueue(),
+		large:    semaphore.NewWeighted(largeTurns),
 		decoded:  newDecodedCache(decodedCacheBytes),
 		handles:  newHandles(opts.FS, opts.OpenFiles),
 		lateWake: make(chan struct{}, 1),

@@ -49,31 +49,45 @@ func (e *Engine) runFlusher(ctx context.Context) {
 }
 
 // flush moves visible batches of p into its segment file while at least
-// atLeast bytes of them wait.
+// atLeast bytes of them wait. It takes what is visible when it begins, so that
+// it ends however fast more come: that is the next one's, and other partitions
+// have their turn before. Between two steps p's files are free: a checkpoint,
+// without which no memory is given back, would wait for a busy partition else.
 func (e *Engine) flush(p *Partition, m *merger, atLeast int64) error {
+	end := p.HighWatermark()
+	for {
+		more, err := e.flushStep(p, m, atLeast, end)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// flushStep flushes up to flushChunk of what begins below end. more says that
+// something may be left.
+func (e *Engine) flushStep(p *Partition, m *merger, atLeast, end int64) (more bool, err error) {
 	p.flush.Lock()
 	defer p.flush.Unlock()
 	if err := e.heal(p); err != nil {
-		return err
+		return false, err
 	}
-	for {
-		p.mu.Lock()
-		var batches []tailBatch
-		if p.mu.refused == nil && p.mu.tail.pending >= max(atLeast, 1) {
-			batches = p.mu.tail.unflushed(flushChunk)
-		}
-		p.mu.Unlock()
-		if len(batches) == 0 {
-			return nil
-		}
-		if err := e.opts.DiskOK(); err != nil {
-			return err
-		}
-		if err := e.write(p, m, batches); err != nil {
-			e.abandon(p, err)
-			return err
-		}
+	p.mu.Lock()
+	var batches []tailBatch
+	if p.mu.refused == nil && p.mu.tail.pending >= max(atLeast, 1) {
+		batches = p.mu.tail.unflushed(flushChunk)
 	}
+	p.mu.Unlock()
+	if len(batches) == 0 || batches[0].base >= end {
+		return false, nil
+	}
+	if err := e.opts.DiskOK(); err != nil {
+		return false, err
+	}
+	if err := e.write(p, m, batches); err != nil {
+		e.abandon(p, err)
+		return false, err
+	}
+	return true, nil
 }
 
 // flushAll flushes everything visible.
@@ -178,11 +192,19 @@ func (e *Engine) write(p *Partition, m *merger, batches []tailBatch) error {
 		p.mu.tail.markFlushed(n)
 		p.mu.Unlock()
 		e.dirty.add(p)
-		if batches = batches[n:]; len(batches) > 0 {
+		if batches = batches[n:]; len(batches) > 0 && !e.behind() {
 			runtime.Gosched() // requests go first: this may take milliseconds
 		}
 	}
 	return nil
+}
+
+// behind says that the tails grow although they are flushed. Then the flusher
+// yields to nobody: a processor with much to do takes up who yielded once in 61
+// turns, and turns of large records are milliseconds.
+func (e *Engine) behind() bool {
+	hot := e.opts.HotBytes
+	return e.memory.Load() > hot+(e.opts.MemoryBudget-hot)/8
 }
 
 // writeBatch appends one batch that stands for the given tail batches.
