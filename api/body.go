@@ -63,7 +63,7 @@ func (x *exchange) collect(limit, ceiling int64, what string) ([]byte, error) {
 	for first := true; ; first = false {
 		if !first && len(buf.b) >= step {
 			// Not every ResponseWriter has deadlines; where Serve runs it has.
-			_ = http.NewResponseController(x.w).SetReadDeadline(deadlineIn(x.s.limits.BodyStep))
+			_ = http.NewResponseController(x.w).SetReadDeadline(deadlineIn(x.patience(x.s.limits.BodyStep)))
 			step = len(buf.b) + bodyStep
 		}
 		if len(buf.b) == room {
@@ -127,14 +127,34 @@ func (x *exchange) large(size int64) error {
 		return errcode.New(errcode.Overloaded, "bodies in flight on this node would exceed %d bytes; try again later", x.s.limits.LargeBodyBytes).After(time.Second)
 	}
 	x.charged += n
+	if x.conn != nil {
+		x.conn.large = true
+	}
 	return nil
+}
+
+// hurry is how many times faster large bodies and answers must move while half
+// of their budget is taken: a few clients that hold all of it and hardly move
+// would keep everybody else's large requests out. What waits already has the
+// time that it was given.
+const hurry = 10
+
+// crowded reports whether large bodies and answers have to hurry.
+func (s *Server) crowded() bool { return s.largeBodies.Load() > s.limits.LargeBodyBytes/2 }
+
+// patience is how long a step of the request's body may take.
+func (x *exchange) patience(step time.Duration) time.Duration {
+	if x.charged > 0 && x.s.crowded() {
+		return step / hurry
+	}
+	return step
 }
 
 func (x *exchange) bodyError(err error) error {
 	x.bodyBroken = true
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return errcode.New(errcode.Canceled, "the body stopped arriving: each %d bytes have %v; nothing was stored", bodyStep, x.s.limits.BodyStep)
+		return errcode.New(errcode.Canceled, "the body stopped arriving: each %d bytes have %v, a tenth of that while large bodies take half of what they may; nothing was stored", bodyStep, x.s.limits.BodyStep)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return errcode.New(errcode.Canceled, "the connection ended before the body was complete; nothing was stored")
 	default:

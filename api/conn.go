@@ -24,6 +24,7 @@ type conn struct {
 	reads   readDeadline
 	writeBy time.Time // the armed deadline; only the serving goroutine writes
 	now     time.Time // when the running request's handler ended; zero before
+	large   bool      // the running request takes of the budget of large answers
 
 	// Header lines of the next answer, and what that is put together in.
 	lines, whole []byte
@@ -134,7 +135,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		c.whole = append(append(append(c.whole[:0], b[:head]...), c.lines...), b[head:]...)
 		out, c.lines = c.whole, c.lines[:0]
 	} else if status, f, ok := plainAnswer(b); ok {
-		c.l.metrics.refused(f.code)
+		c.l.metrics.refused(areaConnection, f.code)
 		out = rawAnswer(status, f)
 	}
 	n, err := c.write(out)
@@ -153,10 +154,13 @@ func (c *conn) write(b []byte) (written int, err error) {
 		// A deadline costs about as much as a small answer's copy: an armed one
 		// is used again while at least three quarters of its time are left.
 		step, now := c.l.limits.WriteStep, c.now
+		if c.large && c.l.crowded() {
+			step /= hurry
+		}
 		if c.now = (time.Time{}); now.IsZero() {
 			now = time.Now()
 		}
-		if c.writeBy.Sub(now) < step-step/4 {
+		if left := c.writeBy.Sub(now); left < step-step/4 || left > step {
 			c.writeBy = now.Add(step)
 			if err := c.Conn.SetWriteDeadline(c.writeBy); err != nil {
 				return written, err

@@ -110,7 +110,7 @@ func (x *exchange) reset(s *Server, w http.ResponseWriter, r *http.Request) {
 	x.s, x.w, x.r, x.conn = s, w, r, connOf(r)
 	if x.conn != nil {
 		// The last answer may have left before its handler ended.
-		x.conn.now, x.conn.lines = time.Time{}, x.conn.lines[:0]
+		x.conn.now, x.conn.lines, x.conn.large = time.Time{}, x.conn.lines[:0], false
 	}
 }
 

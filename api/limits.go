@@ -24,7 +24,7 @@ type Limits struct {
 	AckHandles      int           // receipt handles of one ack; beyond: 413 (100)
 	SmallBody       int64         // bodies of requests that carry no records; beyond: 413 (64 KiB)
 	Waiting         int           // consumes of one identity at a time; beyond: 429 (16,384)
-	LargeBody       int64         // bodies and answers above this size count into LargeBodyBytes (1 MiB)
+	LargeBody       int64         // bodies and answers above this size count into LargeBodyBytes (64 KiB)
 	LargeBodyBytes  int64         // large bodies and answers together; beyond: 503 (256 MiB)
 	PageRecords     int           // records of one page of the log; beyond: 400 (1,000)
 	PageBytes       int64         // keys and values of one page after its first record; beyond: 400 (16 MiB)
@@ -47,7 +47,7 @@ func DefaultLimits() Limits {
 		RecordBytes: 1 << 20, KeyBytes: 64 << 10, RecordHeaders: 128,
 		BatchBytes: 16 << 20, BatchRecords: 1000,
 		ConsumeRecords: 100, ConsumeBytes: 4 << 20, AckHandles: 100, SmallBody: 64 << 10,
-		Waiting: 16384, LargeBody: 1 << 20, LargeBodyBytes: 256 << 20,
+		Waiting: 16384, LargeBody: 64 << 10, LargeBodyBytes: 256 << 20,
 		PageRecords: 1000, PageBytes: 16 << 20, Streams: 256, KeepAlive: 15 * time.Second,
 		ConsumeWait: 10 * time.Second, ProduceWait: 30 * time.Second, LeaseTime: 12 * time.Hour,
 		AdminTime: 30 * time.Second, LingerBytes: 32 << 20, LingerTime: 5 * time.Second,

@@ -18,13 +18,17 @@ type listener struct {
 	tls     *tls.Config // nil: plain
 	limits  *Limits
 	metrics *metrics
+	crowded func() bool // large answers have to hurry
 	open    atomic.Int64
 	turning chan struct{}  // one place per connection that is being turned away
 	turned  sync.WaitGroup // those connections
 }
 
-func newListener(ln net.Listener, secured *tls.Config, limits *Limits, m *metrics) *listener {
-	return &listener{Listener: ln, tls: secured, limits: limits, metrics: m, turning: make(chan struct{}, limits.RefusalsAtATime)}
+func newListener(ln net.Listener, secured *tls.Config, limits *Limits, m *metrics, crowded func() bool) *listener {
+	return &listener{
+		Listener: ln, tls: secured, limits: limits, metrics: m, crowded: crowded,
+		turning: make(chan struct{}, limits.RefusalsAtATime),
+	}
 }
 
 // Accept returns the next connection within the bound. Those beyond it are
@@ -42,7 +46,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		l.open.Add(-1)
 		l.metrics.turnedAway.Inc()
-		l.metrics.refused(errcode.Overloaded)
+		l.metrics.refused(areaConnection, errcode.Overloaded)
 		l.turnAway(nc)
 	}
 }

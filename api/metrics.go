@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -48,8 +49,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		bytesIn:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemark_http_body_bytes_in_total", Help: "Bytes of request bodies that were read."}, labels),
 		bytesOut: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemark_http_body_bytes_out_total", Help: "Bytes of answers."}, labels),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tidemark_http_refusals_total", Help: "Requests that were answered with an error, by its code.",
-		}, []string{"cause"}),
+			Name: "tidemark_http_refusals_total", Help: "Requests that were answered with an error, by what they asked for and the error's code.",
+		}, []string{"area", "cause"}),
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tidemark_http_connections", Help: "Open connections."}),
 		turnedAway:  prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_http_connections_refused_total", Help: "Connections beyond the bound, answered 503 and closed."}),
 		handshakes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_http_handshake_failures_total", Help: "Connections that ended before their TLS handshake was done, other than by closing."}),
@@ -113,4 +114,39 @@ func (r *routeMetrics) done(status int, seconds float64, in, out int64) {
 	r.out.Add(float64(out))
 }
 
-func (m *metrics) refused(code errcode.Code) { m.refusals.WithLabelValues(code.String()).Inc() }
+// Areas of refusals: what a refused request asked for.
+const (
+	areaProduce    = "produce"
+	areaConsume    = "consume"
+	areaAck        = "ack"
+	areaRead       = "read" // of the log, by offset or time
+	areaTopics     = "topics"
+	areaAdmin      = "admin"
+	areaConnection = "connection" // it was turned away, or is no HTTP
+	areaOther      = "other"      // no route, and what belongs to none of these
+)
+
+// areaOf returns the area of a route.
+func areaOf(template string) string {
+	last := template[strings.LastIndexByte(template, '/')+1:]
+	switch {
+	case strings.Contains(template, "/produce"):
+		return areaProduce
+	case last == "consume":
+		return areaConsume
+	case last == "ack":
+		return areaAck
+	case last == "records", last == "offset":
+		return areaRead
+	case last == "topics", last == ":topic", last == "trim":
+		return areaTopics
+	case strings.HasPrefix(template, "/v1/"):
+		return areaAdmin
+	default:
+		return areaOther
+	}
+}
+
+func (m *metrics) refused(area string, code errcode.Code) {
+	m.refusals.WithLabelValues(area, code.String()).Inc()
+}

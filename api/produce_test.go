@@ -165,7 +165,7 @@ func TestB09BadInputIsCountedNotLogged(t *testing.T) {
 	for range 1000 {
 		s.want(s.jsonBatch("{\"messages\":[{\"payload\":\"\xc3\x28\"}]}"), 400, "invalid_argument")
 	}
-	if got := s.metric(`tidemark_http_refusals_total{cause="invalid_argument"}`); got != "1000" {
+	if got := s.metric(`tidemark_http_refusals_total{area="produce",cause="invalid_argument"}`); got != "1000" {
 		t.Errorf("counted %s", got)
 	}
 	if s.log.String() != "" {

@@ -55,7 +55,7 @@ func looksLikeHTTP(b [5]byte) bool {
 // sayTLS answers a plain request and lets its client read the answer.
 func (c *secure) sayTLS(raw net.Conn) {
 	f := failureOf(errcode.New(errcode.InvalidArgument, "this port speaks TLS and the request is plain HTTP; use https://"))
-	c.l.metrics.refused(f.code)
+	c.l.metrics.refused(areaConnection, f.code)
 	if raw.SetWriteDeadline(time.Now().Add(c.l.limits.WriteStep)) != nil {
 		return
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
@@ -43,6 +44,7 @@ type Server struct {
 	router  *httprouter.Router
 	waiting *waiting
 	http    *http.Server
+	faults  *rate.Limiter // lines of the log about failed requests
 
 	largeBodies atomic.Int64 // bytes of body buffers above Limits.LargeBody
 	active      atomic.Int64 // requests in their handler
@@ -63,6 +65,12 @@ type Server struct {
 	}
 }
 
+// Failed requests take this many lines of the log a second, and so many at once.
+const (
+	faultLines = 1
+	faultBurst = 20
+)
+
 // New returns a server that answers with b. It fails when a limit is out of
 // bounds or a metric is registered already.
 func New(b Broker, opts Options) (*Server, error) {
@@ -79,6 +87,7 @@ func New(b Broker, opts Options) (*Server, error) {
 	}
 	s.waiting = newWaiting(s.limits.Waiting)
 	s.turns = make(chan struct{}, s.limits.Streams)
+	s.faults = rate.NewLimiter(faultLines, faultBurst)
 	s.exchanges.New = func() any { return new(exchange) }
 	s.base, s.stop = context.WithCancel(context.Background())
 	s.draining, s.drain = context.WithCancel(s.base)
@@ -109,7 +118,7 @@ func (s *Server) Handler() http.Handler { return s }
 // Serve answers on ln until Shutdown, and returns nil then. It may be called
 // for several listeners.
 func (s *Server) Serve(ln net.Listener) error {
-	l := newListener(ln, s.opts.TLS, &s.limits, s.metrics)
+	l := newListener(ln, s.opts.TLS, &s.limits, s.metrics, s.crowded)
 	s.mu.Lock()
 	s.mu.listeners = append(s.mu.listeners, l)
 	s.mu.Unlock()

@@ -117,9 +117,10 @@ func (f failure) appendJSON(b []byte) []byte {
 // aborted, so that what was sent never looks complete.
 func (x *exchange) fail(err error) {
 	f := failureOf(err)
-	x.s.metrics.refused(f.code)
-	if f.code == errcode.Internal || f.code == errcode.Corrupt {
-		// Nobody above sees these again, and they are the node's fault.
+	x.s.metrics.refused(areaOf(x.template()), f.code)
+	if (f.code == errcode.Internal || f.code == errcode.Corrupt) && x.s.faults.Allow() {
+		// Nobody above sees these again, and they are the node's fault. Who asks
+		// again and again does not fill the log: all of them are counted.
 		x.s.log.Error("request failed", slog.String("route", x.template()), slog.String("code", f.code.String()), slog.String("error", f.msg))
 	}
 	if x.wroteHeader {

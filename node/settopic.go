@@ -44,7 +44,7 @@ func (n *Node) SetTopic(ctx context.Context, name string, change broker.TopicSpe
 	}
 	n.publishTopics()
 	n.sweeper.Kick() // shorter retention holds from now on
-	n.opts.Logger.Info("topic changed by request", "topic", name, "id", t.ID.String())
+	n.opts.Logger.Info("topic changed by request", "topic", name, "topic_id", t.ID.String())
 	return n.Topic(ctx, name)
 }
 

@@ -232,7 +232,7 @@ func (l *Log) writeFailed(cause error) {
 	l.mu.wakeAll()
 	if first {
 		l.metrics.stalls.Inc()
-		l.o.Logger.Error("wal: write failed, no appends until a retry succeeds", "dir", l.o.Dir, "err", cause)
+		l.o.Logger.Error("wal: write failed, no appends until a retry succeeds", "dir", l.o.Dir, "error", cause)
 		poke(l.stalled)
 	}
 }
@@ -360,7 +360,7 @@ func (l *Log) setPoison(cause error, what string) error {
 	defer l.mu.Unlock()
 	if l.mu.poison == nil {
 		l.mu.poison = errcode.New(errcode.Poisoned, "wal: fsync of %s in %s failed, nothing is accepted until the process is restarted: %w", what, l.o.Dir, cause)
-		l.o.Logger.Error("wal: fsync failed, no appends until a restart", "dir", l.o.Dir, "what", what, "err", cause)
+		l.o.Logger.Error("wal: fsync failed, no appends until a restart", "dir", l.o.Dir, "what", what, "error", cause)
 	}
 	l.mu.wakeAll()
 	return l.mu.poison

@@ -46,7 +46,7 @@ func (l *Log) shed() {
 		}
 		if err := l.o.FS.Remove(l.path(sp.name)); err != nil {
 			l.files.addSpare(sp)
-			l.o.Logger.Warn("wal: a spare file could not be given back, it is tried again later", "file", sp.name, "err", err)
+			l.o.Logger.Warn("wal: a spare file could not be given back, it is tried again later", "file", sp.name, "error", err)
 			return
 		}
 		l.o.Logger.Info("wal: gave a spare file back to the disk", "file", sp.name, "bytes", sp.size)
@@ -84,7 +84,7 @@ func (l *Log) recycle() {
 			return
 		}
 		if err := l.free(f); err != nil {
-			l.o.Logger.Warn("wal: a file could not be recycled, it is tried again later", "file", fileName(f.first), "err", err)
+			l.o.Logger.Warn("wal: a file could not be recycled, it is tried again later", "file", fileName(f.first), "error", err)
 			return
 		}
 	}
@@ -176,7 +176,7 @@ func (l *Log) fill() {
 		}
 		if err := l.prewrite(); err != nil {
 			l.files.giveUp()
-			l.o.Logger.Warn("wal: no spare file could be prewritten, files grow instead", "dir", l.o.Dir, "err", err)
+			l.o.Logger.Warn("wal: no spare file could be prewritten, files grow instead", "dir", l.o.Dir, "error", err)
 			return
 		}
 		select {

@@ -93,7 +93,7 @@ func (l *Log) openNewborn(nb *newborn) (err error) {
 		return errcode.Wrap(errcode.Storage, err, "open %s for the log", nb.spare)
 	}
 	if bad != nil {
-		l.o.Logger.Warn("wal: a spare file does not open and is not used", "file", sp.name, "err", bad)
+		l.o.Logger.Warn("wal: a spare file does not open and is not used", "file", sp.name, "error", bad)
 		_ = l.o.FS.Remove(l.path(sp.name)) // a restart removes it, or takes it
 	}
 	return nil
@@ -141,7 +141,7 @@ func (l *Log) adopt(nb newborn, pos int64) {
 	}
 	if err := errors.Join(old.Close(), oldDirect.close()); err != nil {
 		// Everything in it is fsynced, so nothing is lost.
-		l.o.Logger.Warn("wal: close of a finished file failed", "dir", l.o.Dir, "err", err)
+		l.o.Logger.Warn("wal: close of a finished file failed", "dir", l.o.Dir, "error", err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/tidemark-mq/tidemark/api"
 	"github.com/tidemark-mq/tidemark/internal/certs"
@@ -106,6 +107,15 @@ func registered(t *testing.T) map[string][]string {
 	for _, f := range families {
 		if _, ok := reg.labels[f.GetName()]; !ok {
 			t.Errorf("metric %s was gathered and never described", f.GetName())
+		}
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if !strings.HasPrefix(p.Metric, "go_") { // the library's own
+			t.Errorf("metric %s: %s", p.Metric, p.Text)
 		}
 	}
 	if len(reg.labels) < 40 {

@@ -222,7 +222,7 @@ func (c *Collector) closePurge(ctx context.Context, p *purge) error {
 		return err
 	}
 	c.dropPurge(p)
-	c.opts.Logger.Info("the archive holds nothing of a deleted topic any more", "topic", p.deleted.Name, "id", p.deleted.ID.String())
+	c.opts.Logger.Info("the archive holds nothing of a deleted topic any more", "topic", p.deleted.Name, "topic_id", p.deleted.ID.String())
 	return nil
 }
 

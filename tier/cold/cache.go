@@ -159,7 +159,7 @@ func (c *Cache) write(s source, first uint32, flights []*flight) {
 		return
 	}
 	if failed := c.failing.Swap(err != nil); err != nil && !failed { // once for a disk that stays full
-		c.cfg.Logger.Warn("archived chunks are not kept on disk", "err", err)
+		c.cfg.Logger.Warn("archived chunks are not kept on disk", "error", err)
 	}
 }
 

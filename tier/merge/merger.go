@@ -91,7 +91,7 @@ func (m *Merger) Run(ctx context.Context) error {
 			// What fails late leaves an object behind each time: not often, then.
 			wait = min(wait<<min(failures+1, 10), max(wait, mostWait))
 			failures++
-			m.opts.Logger.Warn("small segments of the archive are not merged for now, it is tried again", "error", err, "in", wait)
+			m.opts.Logger.Warn("small segments of the archive are not merged for now, it is tried again", "error", err, "again_in", wait)
 		} else {
 			failures = 0
 		}
