@@ -99,8 +99,11 @@ func (a *act) on(r *run, nc net.Conn, said *bufio.Reader) error {
 			}
 		}
 		rest, err := io.ReadAll(said)
-		if len(rest) > 0 || err != nil && !broken(err) {
-			return fmt.Errorf("the connection did not end: %v, %.200q", err, rest)
+		switch {
+		case len(rest) > 0:
+			return fmt.Errorf("the connection did not end but said %.200q", rest)
+		case err != nil && !broken(err):
+			return fmt.Errorf("the connection did not end: %w", err)
 		}
 		return nil
 	case a.want != nil:
@@ -122,7 +125,7 @@ func (a *act) answer(r *run, said *bufio.Reader) error {
 			return fmt.Errorf("no answer where %d is expected: %w", a.want.status, err)
 		}
 		body, err := io.ReadAll(res.Body)
-		if err != nil {
+		if err = errors.Join(err, res.Body.Close()); err != nil {
 			return fmt.Errorf("an answer %d broke off: %w", res.StatusCode, err)
 		}
 		if res.StatusCode < 200 && a.want.status >= 200 {
