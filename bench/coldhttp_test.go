@@ -122,20 +122,21 @@ func (p *bareProxy) all(b *testing.B) {
 		wg.Go(func() {
 			buf := make([]byte, 256<<10)
 			for i := at.Add(1) - 1; i < int64(len(paths)); i = at.Add(1) - 1 {
-				if resp, err := p.http.Get(p.url + paths[i]); err != nil {
+				resp, err := p.http.Get(p.url + paths[i])
+				if err != nil {
 					b.Error(err)
-				} else {
-					drain(b, resp.Body, buf)
+					continue
 				}
+				drain(b, resp.Body, buf)
+				resp.Body.Close()
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// drain reads a body to its end and closes it.
-func drain(b *testing.B, body io.ReadCloser, buf []byte) (n int64) {
-	defer body.Close()
+// drain reads a body to its end.
+func drain(b *testing.B, body io.Reader, buf []byte) (n int64) {
 	for {
 		k, err := body.Read(buf)
 		n += int64(k)
@@ -193,6 +194,7 @@ func serveNode(b *testing.B, n *node.Node) string {
 // length.
 func replayRaw(b *testing.B, url string) int64 {
 	resp := openStream(b, url, "application/vnd.kafka.record-batch")
+	defer resp.Body.Close()
 	n := drain(b, resp.Body, make([]byte, 256<<10))
 	if end := resp.Trailer.Get("Tidemark-Resume-Offset"); resp.StatusCode != http.StatusOK || end == "" || n == 0 {
 		b.Fatalf("status %d, %d bytes, the stream ends at %q", resp.StatusCode, n, end)

@@ -123,6 +123,7 @@ func (d *delivery) once(parked func()) time.Duration {
 	if err != nil {
 		d.tb.Fatal(err)
 	}
+	defer res.Body.Close()
 	value, err := io.ReadAll(res.Body)
 	took := time.Since(begun) - time.Duration(d.synced.Load())
 	if err != nil || res.StatusCode != http.StatusOK || len(value) != 1024 {
