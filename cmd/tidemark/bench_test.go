@@ -113,7 +113,7 @@ func TestBenchSelf(t *testing.T) {
 	}
 }
 
-// faulty is a node behind a proxy that does wrong things to the 20th request that
+// faulty is a node behind a proxy that does wrong things to the second request that
 // it takes for wrong.
 func faulty(t *testing.T, node, path string, wrong func(w http.ResponseWriter, r *http.Request, pass http.Handler)) string {
 	t.Helper()
@@ -126,7 +126,7 @@ func faulty(t *testing.T, node, path string, wrong func(w http.ResponseWriter, r
 	pass.Transport = transport
 	var n atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, path) && n.Add(1) == 20 {
+		if strings.HasSuffix(r.URL.Path, path) && n.Add(1) == 2 {
 			wrong(w, r, pass)
 			return
 		}
