@@ -2,6 +2,7 @@ package state
 
 import (
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -20,8 +21,8 @@ func TestNamesAreKeptInAnyOrder(t *testing.T) {
 	if err := segment.MakeDir(fs, ".", "d/state"); err != nil {
 		t.Fatal(err)
 	}
-	committed := uint64(0)
-	camera := crash.Film(fs, rng, 400, func() uint64 { return committed })
+	var committed atomic.Uint64 // Pebble cleans up in a goroutine of its own
+	camera := crash.Film(fs, rng, 400, committed.Load)
 	open := func(fs vfs.FS) *DB {
 		t.Helper()
 		db, err := Open(fs, "d/state", nil)
@@ -37,7 +38,7 @@ func TestNamesAreKeptInAnyOrder(t *testing.T) {
 		if err := b.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		committed = n
+		committed.Store(n)
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
