@@ -52,7 +52,8 @@ type replay struct {
 	c         *Client
 	topic     string
 	partition uint32
-	o         ReplayOptions // From, once it is known, is the offset to go on at
+	o         ReplayOptions // From, once it is known, is at
+	at        int64         // the offset to go on at: a copy, not the caller's
 	left      int           // records, when o.Max bounds them
 	stream    *LogReader    // nil: to be opened
 	asked     bool
@@ -108,7 +109,7 @@ func (r *replay) reached() bool {
 	return r.asked && r.o.To != nil && r.o.From != nil && *r.o.From >= *r.o.To
 }
 
-func (r *replay) goOn(offset int64) { r.o.From, r.o.At = &offset, time.Time{} }
+func (r *replay) goOn(offset int64) { r.at, r.o.From, r.o.At = offset, &r.at, time.Time{} }
 
 // read returns the stream's next record.
 func (r *replay) read(ctx context.Context) (rec Record, err error) {
