@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,8 +47,11 @@ func gathered(t *testing.T, reg prometheus.Gatherer, name string, labels ...stri
 // group falls with its acks, and a deleted topic has no series (B240, B244).
 func TestTrafficIsCounted(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	now := time.Now()
-	m := newMemNode(t, func(o *Options) { o.Registerer, o.Now = reg, func() time.Time { return now } })
+	start := time.Now()
+	var later atomic.Int64 // nanoseconds
+	m := newMemNode(t, func(o *Options) {
+		o.Registerer, o.Now = reg, func() time.Time { return start.Add(time.Duration(later.Load())) }
+	})
 	defer m.close()
 	want := func(v float64, name string, labels ...string) {
 		t.Helper()
@@ -69,7 +73,7 @@ func TestTrafficIsCounted(t *testing.T) {
 	want(0, "tidemark_topic_delivered_records_total", "topic=orders")
 	want(0, "tidemark_topic_produced_records_total", "topic=_other")
 	want(3, "tidemark_group_lag_records", "group=default", "topic=orders")
-	now = now.Add(90 * time.Second)
+	later.Store(int64(90 * time.Second))
 	if v, _ := gathered(t, reg, "tidemark_group_lag_seconds", "group=default", "topic=orders"); v < 89 || v > 91 {
 		t.Errorf("the oldest record is %v seconds old, want 90", v)
 	}

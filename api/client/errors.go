@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -17,6 +18,11 @@ import (
 // maxError bounds what is read of an error answer.
 const maxError = 64 << 10
 
+// ErrNoAnswer is in the error of a call whose answer did not come, or not whole.
+// Whether the node applied it is not known; a code of the class [RetryAfter] in
+// the same error says that it can be sent again all the same.
+var ErrNoAnswer = errors.New("no whole answer")
+
 // transportError is an error without a whole answer. Where it is certain that
 // nothing was applied, and where that does not matter, its class says that the
 // call can be repeated.
@@ -24,17 +30,17 @@ func transportError(ctx context.Context, err error, r *request, notApplied bool)
 	if ctx.Err() != nil {
 		return errcode.New(errcode.Canceled, "%s %s: gave up: %w", r.method, r.path, ended{ctx.Err(), err})
 	}
-	code, what := errcode.Internal, "no whole answer; it may have been applied"
+	code, what := errcode.Internal, fmt.Errorf("%w; it may have been applied", ErrNoAnswer)
 	var said *errcode.Error
 	switch {
 	case errors.As(err, &said) && said.Code != errcode.Canceled:
-		code, what = said.Code, "no answer"
+		code, what = said.Code, errors.New("no answer")
 	case notApplied:
-		code, what = errcode.Unavailable, "not sent"
+		code, what = errcode.Unavailable, errors.New("not sent")
 	case r.method == http.MethodGet || r.method == http.MethodHead:
-		code, what = errcode.Unavailable, "no whole answer"
+		code, what = errcode.Unavailable, ErrNoAnswer
 	}
-	return errcode.New(code, "%s %s: %s: %w", r.method, r.path, what, err)
+	return errcode.New(code, "%s %s: %w: %w", r.method, r.path, what, err)
 }
 
 // ended is what a call met when its context ended. Both can be found in it.

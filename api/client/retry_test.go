@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -239,17 +240,36 @@ func TestSentIsKnownFromUnsent(t *testing.T) {
 		_, err := c.Produce(t.Context(), "t", Record{Value: value}, ProduceOptions{})
 		return err
 	}
-	if err := produce([]byte("whole")); errcode.Of(err).Retry() != RetryUnknown {
+	if err := produce([]byte("whole")); errcode.Of(err).Retry() != RetryUnknown || !errors.Is(err, ErrNoAnswer) {
 		t.Errorf("cut after the request: %v", err)
 	}
 	deaf.Store(true)
-	if err := produce(make([]byte, 64<<20)); !Is(err, Unavailable) {
+	if err := produce(make([]byte, 64<<20)); !Is(err, Unavailable) || errors.Is(err, ErrNoAnswer) {
 		t.Errorf("cut within the request: %v", err)
 	}
 	ln.Close()
 	<-served
 	if err := produce(nil); !Is(err, Unavailable) {
 		t.Errorf("refused connection: %v", err)
+	}
+}
+
+// An answer that breaks off within its records may have leased them; one within
+// a read did no harm. Both are known as such.
+func TestCutAnswers(t *testing.T) {
+	for _, media := range []string{mediaFrames, "application/json"} {
+		c := inside(t, func(*http.Request) (*http.Response, error) {
+			res, _ := answer(http.StatusOK, "", "Content-Type", media)
+			res.Body, res.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader("\x00\x00"), iotest.ErrReader(io.ErrUnexpectedEOF))), -1
+			return res, nil
+		}, Retry{Tries: 1})
+		_, err := c.Consume(t.Context(), "t", ConsumeOptions{Max: 5})
+		if !errors.Is(err, ErrNoAnswer) || errcode.Of(err).Retry() != RetryUnknown || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: %v", media, err)
+		}
+		if _, _, err := c.Topics(t.Context(), "", 5); !errors.Is(err, ErrNoAnswer) || !Is(err, Unavailable) {
+			t.Errorf("%s, a read: %v", media, err)
+		}
 	}
 }
 

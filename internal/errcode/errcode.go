@@ -141,7 +141,11 @@ type Error struct {
 // keeps a cause that errors.Is finds.
 func New(c Code, format string, args ...any) *Error {
 	wrapped := fmt.Errorf(format, args...)
-	return &Error{Code: c, Msg: wrapped.Error(), Err: errors.Unwrap(wrapped)}
+	cause := errors.Unwrap(wrapped)
+	if _, several := wrapped.(interface{ Unwrap() []error }); several {
+		cause = wrapped
+	}
+	return &Error{Code: c, Msg: wrapped.Error(), Err: cause}
 }
 
 // Wrap returns err with the context prefix and, unless err carries a code of

@@ -38,6 +38,9 @@ func TestWrapKeepsCodeAndCause(t *testing.T) {
 	if !errors.As(err, &e) || e.Facts["oldest_offset"] != 9 {
 		t.Fatalf("lost facts: %#v", e)
 	}
+	if several := New(Gone, "%w: %w", io.EOF, context.Canceled); !errors.Is(several, io.EOF) || !errors.Is(several, context.Canceled) {
+		t.Fatalf("lost one of two causes: %#v", several)
+	}
 	if Wrap(Internal, nil, "x") != nil {
 		t.Fatal("Wrap(nil) is not nil")
 	}

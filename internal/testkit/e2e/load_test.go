@@ -6,15 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/url"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/tidemark-mq/tidemark/api/client"
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/internal/testkit/realnode"
@@ -105,6 +104,5 @@ func (l *load) refused(what string, err error) {
 
 // unanswered says whether a request broke off without an answer.
 func unanswered(err error) bool {
-	var transport *url.Error
-	return errors.As(err, &transport) || errcode.Is(err, errcode.Canceled) || strings.Contains(err.Error(), "broke off")
+	return errors.Is(err, client.ErrNoAnswer) || errcode.Is(err, errcode.Canceled)
 }
