@@ -127,6 +127,10 @@ func (l *Log) free(f *logFile) error {
 		return err
 	}
 	if sp.name != "" {
+		if f, err := l.o.FS.Open(l.path(sp.name)); err == nil {
+			dropCache(f)
+			_ = f.Close() // nothing was written
+		}
 		l.files.addSpare(sp)
 	}
 	l.metrics.recycled.Inc()
@@ -228,6 +232,7 @@ func (l *Log) prewrite() error {
 		default:
 		}
 	}
+	dropCache(f)
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
