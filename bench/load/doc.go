@@ -13,8 +13,11 @@
 //
 // Memory does not depend on the length of a run: latencies are in histograms of
 // fixed size (three digits, 1 us to 10 minutes), the course over time in at most
-// [MaxPoints] points. Warm-up is not measured. The first error ends a run: with
-// operations that failed, its figures would be a lie.
+// [MaxPoints] points. Warm-up is not measured. The first error ends a closed
+// loop: with operations that failed, its figures would be a lie. The open loop goes
+// on after operations that were refused or got no answer, as producers do, and counts
+// them ([Missed]); it ends with any other error, and when nothing is answered for the
+// plan's Silence.
 //
 // # Goroutines
 //

@@ -27,6 +27,8 @@ type Plan struct {
 	Duration    time.Duration // measured
 	Grace       time.Duration // for what was due when the time is over; 0: as long as Duration, 1 to 30 s
 
+	Silence time.Duration // open loop: a run in which nothing is answered for so long ends; 0: never
+
 	// Open returns the operation of a connection and what closes it.
 	Open func(ctx context.Context, connection int) (Op, func(), error)
 	// Progress hears how much of the time is over; may be nil.
@@ -61,7 +63,8 @@ func (p *Plan) grace() time.Duration {
 
 // Result is what was measured. Latency is of operations that were due (open loop)
 // or began (closed loop) in the measured time; Ops, Records and Bytes are of those
-// that ended in it.
+// that ended in it. Operations that were refused are in none of them, those whose time
+// for an answer was over in Latency alone.
 type Result struct {
 	Rate    float64       // that was asked for; 0: closed loop
 	Elapsed time.Duration // measured time
@@ -71,6 +74,7 @@ type Result struct {
 	Unsent  int64                   // due, and not begun at the end of the grace
 	Latency *hdrhistogram.Histogram // in us
 	Course  []Point
+	Missed  Missed // of the open loop
 }
 
 // RecordsPerSecond is the rate at which records ended.

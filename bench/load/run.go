@@ -19,6 +19,9 @@ type run struct {
 	due    chan time.Time // open loop: operations whose time has come
 	unsent int64
 	last   atomic.Int64 // nanoseconds from warm to the last operation's end
+
+	missed  misses
+	waiting atomic.Int64 // since the start, when the first operation began that was not answered since; 0: none did
 }
 
 // Run executes a plan. It ends early when every connection said io.EOF, with the
@@ -58,7 +61,11 @@ func Run(ctx context.Context, p Plan) (*Result, error) {
 	if p.Rate > 0 {
 		helpers.Go(func() { r.pace(work) })
 	}
-	helpers.Go(func() { r.watch(work) })
+	helpers.Go(func() {
+		if err := r.watch(work); err != nil {
+			cancel(err)
+		}
+	})
 	workers.Wait()
 	finished := time.Now()
 	over()
@@ -85,12 +92,32 @@ func (r *run) connection(ctx context.Context, lane int, op Op) error {
 		if !ok {
 			return nil
 		}
-		done, err := op(ctx, due)
-		if err != nil {
-			return err
+		measured := !due.Before(r.warm)
+		if r.Rate > 0 {
+			begin := time.Now()
+			r.begins(begin)
+			if measured {
+				r.missed.begun(begin.Sub(due))
+			}
 		}
+		done, err := op(ctx, due)
 		now := time.Now()
-		if !due.Before(r.warm) {
+		var unanswered *UnansweredError
+		if err != nil {
+			if r.Rate == 0 || ctx.Err() != nil || !r.missed.note(err, measured) {
+				return err
+			}
+			if !errors.As(err, &unanswered) {
+				r.waiting.Store(0)
+			} else if measured && unanswered.Timeout {
+				r.rec.Latency(lane, now.Sub(due))
+			}
+			continue
+		}
+		if r.Rate > 0 {
+			r.waiting.Store(0)
+		}
+		if measured {
 			r.rec.Latency(lane, now.Sub(due))
 		}
 		if now.After(r.warm) && !now.After(r.end) {
@@ -153,16 +180,20 @@ func (r *run) giveUp(k int, gap float64) {
 	}
 }
 
-// watch notes the course of the run and says how far it is.
-func (r *run) watch(ctx context.Context) {
+// watch notes the course of the run, says how far it is, and ends it with an error
+// when nothing is answered.
+func (r *run) watch(ctx context.Context) error {
 	tick := time.NewTicker(firstStep)
 	defer tick.Stop()
 	total := r.Warmup + r.Duration
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case now := <-tick.C:
+			if err := r.silent(now); err != nil {
+				return err
+			}
 			if since := now.Sub(r.warm); since > 0 && since <= r.Duration+firstStep {
 				r.rec.Note(min(since, r.Duration))
 			}
@@ -174,7 +205,7 @@ func (r *run) watch(ctx context.Context) {
 }
 
 func (r *run) result(finished time.Time) *Result {
-	out := &Result{Rate: r.Rate, Elapsed: r.Duration, Unsent: r.unsent, Latency: r.rec.Histogram(), Course: r.rec.Course()}
+	out := &Result{Rate: r.Rate, Elapsed: r.Duration, Unsent: r.unsent, Latency: r.rec.Histogram(), Course: r.rec.Course(), Missed: r.missed.Missed}
 	out.Ops, out.Records, out.Bytes = r.rec.Totals()
 	if finished.Before(r.end) { // there was nothing more to do
 		out.Elapsed = max(time.Duration(r.last.Load()), time.Nanosecond)

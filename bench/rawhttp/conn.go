@@ -3,7 +3,6 @@ package rawhttp
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,12 +31,14 @@ type Conn struct {
 	out    []byte // head, and small bodies behind it
 	body   []byte // of the last answer
 	last   time.Time
+	within time.Duration // for a whole answer
+	broken bool          // nothing can be read from it any more
 }
 
 // Dial opens a connection. The end of ctx ends whatever it does. The caller
 // closes it.
 func (t *Target) Dial(ctx context.Context) (*Conn, error) {
-	c := &Conn{target: t, ctx: ctx}
+	c := &Conn{target: t, ctx: ctx, within: answerTime}
 	if err := c.open(); err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func (c *Conn) open() error {
 	if c.nc != nil {
 		c.nc.Close()
 	}
-	c.nc, c.last = nc, time.Now()
+	c.nc, c.last, c.broken = nc, time.Now(), false
 	if c.r == nil {
 		c.r = bufio.NewReaderSize(nc, 64<<10)
 	} else {
@@ -67,6 +68,10 @@ func (c *Conn) open() error {
 	}
 	return nil
 }
+
+// AnswerWithin bounds the time from a request to the end of its answer, which is a
+// minute without it.
+func (c *Conn) AnswerWithin(d time.Duration) { c.within = d }
 
 // Close closes the connection.
 func (c *Conn) Close() {
@@ -94,7 +99,8 @@ type Answer struct {
 	Body   []byte
 }
 
-// Do sends a request and reads its whole answer, of any status.
+// Do sends a request and reads its whole answer, of any status. A request without
+// one is a [NoAnswerError]; the next request opens the connection again.
 func (c *Conn) Do(r Request) (Answer, error) {
 	res, err := c.send(r)
 	if err != nil {
@@ -103,14 +109,11 @@ func (c *Conn) Do(r Request) (Answer, error) {
 	c.body, err = readInto(c.body[:0], res.Body)
 	_ = res.Body.Close() // it was read, or the connection is useless
 	if err != nil {
-		return Answer{}, fmt.Errorf("%s %s: the answer broke off: %w", r.Method, r.Path, c.cause(err))
+		c.broken = true
+		return Answer{}, c.noAnswer(r, "the answer broke off", true, err)
 	}
 	c.last = time.Now()
-	if res.Close {
-		if err := c.open(); err != nil {
-			return Answer{}, err
-		}
-	}
+	c.broken = res.Close
 	return Answer{Status: res.StatusCode, Header: res.Header, Body: c.body}, nil
 }
 
@@ -125,12 +128,13 @@ func (c *Conn) Stream(r Request) (*http.Response, error) {
 }
 
 func (c *Conn) send(r Request) (*http.Response, error) {
-	if time.Since(c.last) > idleTime {
+	if c.broken || time.Since(c.last) > idleTime {
+		c.broken = true // until it is open
 		if err := c.open(); err != nil {
-			return nil, err
+			return nil, c.noAnswer(r, "no connection", false, err)
 		}
 	}
-	if err := c.deadline(answerTime); err != nil {
+	if err := c.deadline(c.within); err != nil {
 		return nil, err
 	}
 	c.out = c.target.appendHead(c.out[:0], r)
@@ -147,7 +151,8 @@ func (c *Conn) send(r Request) (*http.Response, error) {
 		res, err = http.ReadResponse(c.r, &http.Request{Method: r.Method})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: no answer: %w", r.Method, r.Path, c.cause(err))
+		c.broken = true
+		return nil, c.noAnswer(r, "no answer", true, err)
 	}
 	return res, nil
 }
@@ -210,20 +215,4 @@ func readInto(b []byte, src io.Reader) ([]byte, error) {
 			return b, err
 		}
 	}
-}
-
-// Refused makes an error of an answer that is none of the wanted statuses.
-func (a *Answer) Refused(r Request, want ...int) error {
-	for _, w := range want {
-		if a.Status == w {
-			return nil
-		}
-	}
-	var said struct {
-		Error string `json:"error"`
-	}
-	if json.Unmarshal(a.Body, &said) != nil || said.Error == "" {
-		said.Error = fmt.Sprintf("%.200q", a.Body)
-	}
-	return fmt.Errorf("%s %s: status %d: %s", r.Method, r.Path, a.Status, said.Error)
 }

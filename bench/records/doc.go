@@ -18,7 +18,9 @@
 // that were seen are the ones that were accepted, each of them once: it keeps
 // counts and sums of sequences and of their hashes, and no sequence itself. A
 // loss, a duplicate, and one for the other are seen with certainty for all
-// practical purposes (64 bits).
+// practical purposes (64 bits). Records that were refused must not be seen; records
+// whose request got no answer may be, once. Of the latter, up to [MaxUnsure], each
+// sequence is kept.
 //
 // # Concurrency
 //

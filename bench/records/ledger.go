@@ -34,7 +34,10 @@ type Ledger struct {
 		sync.Mutex
 		accepted, seen map[int]*tally
 		nAccepted      uint64
-		nSeen          uint64
+		nSeen          uint64 // but of those that are unsure
+		nRefused       uint64
+		nUnsure        uint64
+		fates          map[int]*fate
 		corrupt        uint64
 		problems       []string
 	}
@@ -43,7 +46,7 @@ type Ledger struct {
 // NewLedger returns an empty ledger of the run's records.
 func NewLedger(r *Run) *Ledger {
 	l := &Ledger{run: r}
-	l.mu.accepted, l.mu.seen = map[int]*tally{}, map[int]*tally{}
+	l.mu.accepted, l.mu.seen, l.mu.fates = map[int]*tally{}, map[int]*tally{}, map[int]*fate{}
 	return l
 }
 
@@ -56,6 +59,11 @@ func (l *Ledger) Accepted(stream int, from uint64, n int) {
 		t.add(from + uint64(i))
 	}
 	l.mu.nAccepted += uint64(n)
+	for seq, times := range l.fate(stream).decide(from, n) {
+		for range times {
+			of(l.mu.seen, stream).add(seq)
+		}
+	}
 }
 
 // Seen verifies a record that a broker gave out, and counts it. A record that
@@ -64,18 +72,18 @@ func (l *Ledger) Seen(b []byte) (Stamp, error) {
 	s, err := l.run.Check(b)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.mu.nSeen++
 	if err != nil {
+		l.mu.nSeen++
 		l.mu.corrupt++
 		l.problem("%v", err)
 		return s, err
 	}
-	of(l.mu.seen, s.Stream).add(s.Seq)
+	l.saw(s)
 	return s, nil
 }
 
 // Counts returns how many records were accepted, and how many were seen, changed
-// ones too.
+// ones too, but not those whose fate is unknown.
 func (l *Ledger) Counts() (accepted, seen uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,6 +98,9 @@ type Verdict struct {
 	Duplicates uint64   `json:"duplicates"` // seen more often than accepted
 	Corrupt    uint64   `json:"corrupt"`    // not what was sent
 	Mixed      uint64   `json:"mixed"`      // streams with as many records as accepted, but other ones
+	Refused    uint64   `json:"refused"`    // not taken, and not seen
+	Unsure     uint64   `json:"unsure"`     // of requests that no answer told the fate of
+	UnsureSeen uint64   `json:"unsure_seen"`
 	Problems   []string `json:"problems,omitempty"`
 }
 
@@ -101,7 +112,14 @@ func (v *Verdict) OK() bool {
 // String says it in a line.
 func (v *Verdict) String() string {
 	if v.OK() {
-		return fmt.Sprintf("%d records accepted, each seen once, checksums verified", v.Accepted)
+		said := fmt.Sprintf("%d records accepted, each seen once, checksums verified", v.Accepted)
+		if v.Refused > 0 {
+			said += fmt.Sprintf("; %d refused, none of them seen", v.Refused)
+		}
+		if v.Unsure > 0 {
+			said += fmt.Sprintf("; %d without an answer, %d of them seen once", v.Unsure, v.UnsureSeen)
+		}
+		return said
 	}
 	return fmt.Sprintf("%d records accepted, %d seen: %d lost, %d duplicates, %d changed, %d streams with other records than accepted", v.Accepted, v.Seen, v.Lost, v.Duplicates, v.Corrupt, v.Mixed)
 }
@@ -114,6 +132,9 @@ func (v *Verdict) Add(o Verdict) {
 	v.Duplicates += o.Duplicates
 	v.Corrupt += o.Corrupt
 	v.Mixed += o.Mixed
+	v.Refused += o.Refused
+	v.Unsure += o.Unsure
+	v.UnsureSeen += o.UnsureSeen
 	v.Problems = append(v.Problems, o.Problems[:min(len(o.Problems), maxProblems-min(len(v.Problems), maxProblems))]...)
 }
 
@@ -122,6 +143,7 @@ func (l *Ledger) Verdict() Verdict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := Verdict{Accepted: l.mu.nAccepted, Seen: l.mu.nSeen, Corrupt: l.mu.corrupt}
+	l.settle(&v)
 	streams := map[int]bool{}
 	for s := range l.mu.accepted {
 		streams[s] = true

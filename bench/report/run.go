@@ -2,6 +2,10 @@ package report
 
 import (
 	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
@@ -19,8 +23,49 @@ func Of(r *load.Result) Run {
 	out.Latencies(r.Latency)
 	if r.Rate > 0 {
 		out.add("unsent", "requests", float64(r.Unsent))
+		out.missed(&r.Missed)
 	}
 	return out
+}
+
+// missed adds what an open loop did not do, or not in time. All of it stands there in
+// each run, zeros too, so that medians are over all runs.
+func (r *Run) missed(m *load.Missed) {
+	r.add("late", "requests", float64(m.Late))
+	r.add("latest begin", "ms", m.Latest.Seconds()*1e3)
+	other := m.AllRefused() - m.Refused[http.StatusTooManyRequests] - m.Refused[http.StatusServiceUnavailable]
+	r.add("refused, 429", "requests", float64(m.Refused[http.StatusTooManyRequests]))
+	r.add("refused, 503", "requests", float64(m.Refused[http.StatusServiceUnavailable]))
+	r.add("refused, other", "requests", float64(other))
+	r.add("longest Retry-After", "s", m.After.Seconds())
+	r.add("timeouts", "requests", float64(m.Timeouts))
+	r.add("broken connections", "requests", float64(m.Broken))
+}
+
+// Missed says in a sentence what an open loop did not do; "" when it did all.
+func Missed(m *load.Missed) string {
+	var parts []string
+	if n := m.AllRefused(); n > 0 {
+		var by []string
+		for _, status := range slices.Sorted(maps.Keys(m.Refused)) {
+			by = append(by, fmt.Sprintf("%d with status %d", m.Refused[status], status))
+		}
+		said := fmt.Sprintf("%d were refused (%s", n, strings.Join(by, ", "))
+		if m.After > 0 {
+			said += fmt.Sprintf("; Retry-After up to %v", m.After)
+		}
+		parts = append(parts, said+")")
+	}
+	if m.Timeouts > 0 {
+		parts = append(parts, fmt.Sprintf("%d had no answer in time", m.Timeouts))
+	}
+	if m.Broken > 0 {
+		parts = append(parts, fmt.Sprintf("%d had no answer because the connection broke", m.Broken))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "of the requests " + strings.Join(parts, ", ") + "; the last of these: " + m.LastError
 }
 
 // Loop says how a result was measured.

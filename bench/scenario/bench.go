@@ -57,6 +57,7 @@ func (b *bench) timed() {
 	b.rep.Set("connections", strconv.Itoa(b.Connections))
 	b.rep.Set("warm-up", b.Warmup.String())
 	b.rep.Set("measured for", b.Duration.String())
+	b.rep.Set("timeout of an answer", b.timeout().String())
 }
 
 // finish ends the report. A failure stands in it and is the error.
@@ -109,7 +110,7 @@ func (b *bench) try(ctx context.Context, work func(t *trial) error) (err error) 
 // plan is a load plan of the options at a rate.
 func (b *bench) plan(stage string, rate float64) load.Plan {
 	return load.Plan{
-		Connections: b.Connections, Rate: rate, Warmup: b.Warmup, Duration: b.Duration,
+		Connections: b.Connections, Rate: rate, Warmup: b.Warmup, Duration: b.Duration, Silence: max(silences*b.timeout(), leastSilence),
 		Progress: func(done, total time.Duration) { b.Progress(stage, done.Milliseconds(), total.Milliseconds()) },
 	}
 }
@@ -127,6 +128,7 @@ func (b *bench) rates(ctx context.Context, once func(t *trial, p load.Plan) (*lo
 				}
 				m = b.rep.Measure(name, report.Loop(res))
 				m.Runs = append(m.Runs, report.Of(res))
+				b.noteMissed(name, i+1, res)
 				if !res.Held() {
 					b.rep.Notes = append(b.rep.Notes, fmt.Sprintf("%s, run %d: the rate was not held (%.0f of %.0f a second, %d never begun): its latencies are those of a queue that grows.", name, i+1, res.OpsPerSecond(), rate, res.Unsent))
 				}

@@ -178,6 +178,7 @@ type taker struct {
 	ack     rawhttp.Request
 	many    bool
 	handles []string
+	bear    func(error) bool // waits after a refusal, and says whether to send the request again; may be nil
 }
 
 // taker returns what consumes up to n records at a time and waits for the first.
@@ -211,10 +212,14 @@ func (k *taker) take(got func(records.Stamp)) (int, error) {
 	}
 	ack := k.ack
 	ack.Path += "?receipt_handle=" + url.QueryEscape(a.Header.Get("Tidemark-Receipt-Handle"))
-	if a, err = k.c.Do(ack); err == nil {
-		err = a.Refused(ack, http.StatusNoContent)
+	for {
+		if a, err = k.c.Do(ack); err == nil {
+			err = a.Refused(ack, http.StatusNoContent)
+		}
+		if err == nil || k.bear == nil || !k.bear(err) {
+			return 1, err
+		}
 	}
-	return 1, err
 }
 
 func (k *taker) takeMany(a rawhttp.Answer, got func(records.Stamp)) (int, error) {

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -9,12 +10,19 @@ import (
 	"time"
 
 	"github.com/tidemark-mq/tidemark/bench/load"
+	"github.com/tidemark-mq/tidemark/bench/rawhttp"
 	"github.com/tidemark-mq/tidemark/bench/records"
 	"github.com/tidemark-mq/tidemark/bench/report"
 )
 
 // defaultE2ERate is how many records a second are sent when nothing is said.
 const defaultE2ERate = 200
+
+// How long a consumer waits after a refusal.
+const (
+	bearLeast = 10 * time.Millisecond
+	bearMost  = time.Second
+)
 
 // E2E measures from the moment at which a record was due to be produced to the
 // moment at which a consumer that was waiting has it.
@@ -49,6 +57,10 @@ func (b *bench) e2e(ctx context.Context) error {
 			run.Latencies(d.rec.Histogram())
 			got := b.rep.Measure("produce to delivery, due to received", report.Loop(res))
 			got.Runs = append(got.Runs, run)
+			b.noteMissed("e2e", i+1, res)
+			if d.refused.Load() > 0 {
+				b.rep.Notes = append(b.rep.Notes, fmt.Sprintf("e2e, run %d: %d consumes were refused, and sent again", i+1, d.refused.Load()))
+			}
 			if !res.Held() {
 				b.rep.Notes = append(b.rep.Notes, fmt.Sprintf("run %s: the rate was not held (%.0f of %g a second)", strconv.Itoa(i+1), res.OpsPerSecond(), b.Rate))
 			}
@@ -69,6 +81,7 @@ type delivery struct {
 	end      time.Duration
 	last     atomic.Int64 // when a record came last
 	produced atomic.Bool  // all of it
+	refused  atomic.Int64 // consumes and acks
 }
 
 // run produces by the plan while consumers wait, until they have everything.
@@ -90,6 +103,9 @@ func (d *delivery) run(ctx context.Context, p load.Plan) (*load.Result, error) {
 	res, err := d.t.produce(ctx, p, d.t.single)
 	d.produced.Store(true)
 	d.last.Store(time.Now().UnixNano())
+	if err == nil {
+		err = d.t.nothing(res)
+	}
 	if err != nil {
 		cancel(err)
 	}
@@ -109,6 +125,7 @@ func (d *delivery) consumer(ctx context.Context, lane int) error {
 	defer c.Close()
 	// Short enough to see soon that everything came, and long against the rate.
 	k := d.t.taker(c, 1, "1s")
+	k.bear = func(err error) bool { return d.bear(ctx, err) }
 	for {
 		accepted, seen := d.t.ledger.Counts()
 		if d.produced.Load() && seen >= accepted {
@@ -121,6 +138,9 @@ func (d *delivery) consumer(ctx context.Context, lane int) error {
 			}
 		})
 		if err != nil {
+			if d.bear(ctx, err) {
+				continue
+			}
 			return err
 		}
 		if n > 0 {
@@ -128,5 +148,27 @@ func (d *delivery) consumer(ctx context.Context, lane int) error {
 		} else if d.produced.Load() && time.Since(time.Unix(0, d.last.Load())) > stalled {
 			return fmt.Errorf("%d of %d records came, and no more within %v: the others are lost", seen, accepted, stalled)
 		}
+	}
+}
+
+// bear waits after a refusal that says that nothing was applied, as long as it asks
+// for and at most a second, and reports whether to go on: not after any other error,
+// and not when no record has come for too long.
+func (d *delivery) bear(ctx context.Context, err error) bool {
+	var refused *rawhttp.RefusedError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	if worth, unsure := again(refused); !worth || unsure || time.Since(time.Unix(0, d.last.Load())) > stalled {
+		return false
+	}
+	d.refused.Add(1)
+	wait := time.NewTimer(min(max(refused.After, bearLeast), bearMost))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }

@@ -22,8 +22,9 @@ type Options struct {
 	Warmup      time.Duration
 	Duration    time.Duration // of each measurement
 	Runs        int
-	Ack         string // "": the topic's level
-	Keep        bool   // topics stay
+	Timeout     time.Duration // for an answer to a produce; 0: a minute
+	Ack         string        // "": the topic's level
+	Keep        bool          // topics stay
 
 	Batch   int   // records of a batch
 	NDJSON  bool  // batches as NDJSON instead of frames
@@ -41,6 +42,14 @@ const (
 	MaxRecords = 1_000_000_000
 	maxBatch   = 1000
 	maxTake    = 100
+	MaxTimeout = time.Minute
+)
+
+// An open loop ends when nothing at all was answered for so many timeouts, and for
+// so long at least.
+const (
+	silences     = 3
+	leastSilence = time.Second
 )
 
 // Check reports everything that is wrong with the options.
@@ -70,6 +79,9 @@ func (o *Options) Check() error {
 	if o.Duration < 10*time.Millisecond || o.Duration > 30*24*time.Hour || o.Warmup < 0 || o.Warmup > time.Hour {
 		errs = append(errs, errors.New("times: a measurement lasts 10ms to 720h, its warm-up up to 1h"))
 	}
+	if o.Timeout != 0 && (o.Timeout < 10*time.Millisecond || o.Timeout > MaxTimeout) {
+		errs = append(errs, fmt.Errorf("timeout: %v is not within 10ms and %v", o.Timeout, MaxTimeout))
+	}
 	if o.NDJSON && o.Kind == records.Noise {
 		errs = append(errs, errors.New("records of noise are no JSON, so they cannot be sent as NDJSON"))
 	}
@@ -86,3 +98,11 @@ func ParseKind(name string) (records.Kind, error) { return records.ParseKind(nam
 
 // MaxRecordBytes bounds a record.
 const MaxRecordBytes = records.MaxBytes
+
+// timeout is how long a produce waits for its answer.
+func (o *Options) timeout() time.Duration {
+	if o.Timeout > 0 {
+		return o.Timeout
+	}
+	return MaxTimeout
+}

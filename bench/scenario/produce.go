@@ -50,6 +50,9 @@ type sender func(c *rawhttp.Conn, src *records.Source) load.Op
 func (t *trial) produced(ctx context.Context, p load.Plan, send sender) (*load.Result, error) {
 	res, err := t.produce(ctx, p, send)
 	if err == nil {
+		err = t.nothing(res)
+	}
+	if err == nil {
 		err = t.readBack(ctx)
 	}
 	return res, err
@@ -72,6 +75,9 @@ func (t *trial) produce(ctx context.Context, p load.Plan, send sender) (*load.Re
 		c, err := t.b.Target.Dial(ctx)
 		if err != nil {
 			return nil, nil, err
+		}
+		if t.b.Timeout > 0 {
+			c.AnswerWithin(t.b.Timeout)
 		}
 		return send(c, src), c.Close, nil
 	}
@@ -97,7 +103,7 @@ func (t *trial) single(c *rawhttp.Conn, src *records.Source) load.Op {
 			err = a.Refused(r, http.StatusAccepted, http.StatusOK)
 		}
 		if err != nil {
-			return load.Done{}, err
+			return load.Done{}, t.missed(src, seq, 1, err)
 		}
 		t.ledger.Accepted(src.Stream(), seq, 1)
 		return load.Done{Records: 1, Bytes: int64(t.b.Size)}, nil
@@ -124,7 +130,7 @@ func (t *trial) batch(c *rawhttp.Conn, src *records.Source) load.Op {
 			err = tookAll(a, t.b.Batch)
 		}
 		if err != nil {
-			return load.Done{}, err
+			return load.Done{}, t.missed(src, seq, t.b.Batch, err)
 		}
 		t.ledger.Accepted(src.Stream(), seq, t.b.Batch)
 		return load.Done{Records: t.b.Batch, Bytes: int64(t.b.Batch) * int64(t.b.Size)}, nil

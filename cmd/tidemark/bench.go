@@ -26,7 +26,10 @@ func newBench(p *process, c *connection) *cobra.Command {
 Each benchmark runs several times, after a warm-up, and shows the median with the
 lowest and the highest result. In the open loop requests are due at a set rate and
 latency counts from when each was due; the closed loop finds the highest rate. A lost,
-duplicate or changed record, or a refused request, fails the benchmark (exit code 1).
+duplicate or changed record fails the benchmark (exit code 1). The open loop counts
+requests that are refused for now (429, 503) or get no answer in time, and goes on; it
+ends when a request is wrong in itself (retry "never") and when nothing is answered for
+three times --timeout. The closed loop ends with the first refusal.
 
 It uses topics of its own, named bench-..., and deletes them. With --self it starts a
 node by itself, in a temporary directory; node and benchmark then share the machine.`
@@ -69,6 +72,7 @@ func (b *benchmark) times(cmd *cobra.Command, connections int, unit string) {
 	f.IntVar(&b.o.Connections, "connections", connections, "connections, each with one request at a time")
 	f.DurationVar(&b.o.Duration, "duration", 10*time.Second, "how long each measurement takes")
 	f.DurationVar(&b.o.Warmup, "warmup", 3*time.Second, "how long each runs before it is measured")
+	f.DurationVar(&b.o.Timeout, "timeout", 15*time.Second, "how long a produce waits for its answer")
 	f.StringVar(&b.rate, "rate", "", unit+" a second (open loop); max: as many as there can be (closed loop) (default max, then half of it)")
 }
 
