@@ -88,6 +88,10 @@ const maxWindow = 32 << 20
 // unpack reads at most limit bytes. It grows with what is there, not with what
 // the frame says will come.
 func unpack(b []byte, limit int64) ([]byte, error) {
+	b, err := openZstd(b)
+	if err != nil {
+		return nil, err
+	}
 	z, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 	if err != nil {
 		return nil, errcode.New(errcode.Corrupt, "zstd: %w", err)
@@ -125,13 +129,14 @@ func unmarshalVersioned(plain []byte, into any, what, format string, version int
 
 const maxExport = 256 << 20 // decoded bytes of a metadata export
 
-// Pack returns the stored form of a metadata export: the same bytes in zstd.
+// Pack returns the stored form of a metadata export: the same bytes in zstd, and
+// a checksum.
 func Pack(export []byte) ([]byte, error) {
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Internal, err, "zstd")
 	}
-	return z.EncodeAll(export, nil), nil
+	return sealZstd(z.EncodeAll(export, nil)), nil
 }
 
 // Unpack reads what Pack wrote.

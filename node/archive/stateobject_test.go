@@ -32,18 +32,30 @@ func TestStateRoundTrip(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, testState()) {
 		t.Fatalf("%+v %v", got, err)
 	}
-	// Cut anywhere, or with any byte changed, it is refused (B226, B227): the
-	// frame has a checksum.
+	// Cut anywhere, longer, or with any bit changed, it is refused (B226, B227).
 	for n := range len(b) {
 		if _, err := DecodeState(b[:n]); !errcode.Is(err, errcode.Corrupt) {
 			t.Fatalf("%d of %d bytes: %v", n, len(b), err)
 		}
-		b[n] ^= 0x10
-		got, err := DecodeState(b)
-		b[n] ^= 0x10
-		if err == nil && !reflect.DeepEqual(got, testState()) {
-			t.Fatalf("byte %d changed: %+v", n, got)
+		for bit := range 8 {
+			b[n] ^= 1 << bit
+			if got, err := DecodeState(b); !errcode.Is(err, errcode.Corrupt) {
+				t.Fatalf("bit %d of byte %d changed: %+v, %v", bit, n, got, err)
+			}
+			b[n] ^= 1 << bit
 		}
+	}
+	if _, err := DecodeState(append(b[:len(b):len(b)], 0)); !errcode.Is(err, errcode.Corrupt) {
+		t.Fatalf("a byte more: %v", err)
+	}
+	// What other programs decode is the JSON alone.
+	z, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	if plain, err := z.DecodeAll(b, nil); err != nil || !json.Valid(plain) {
+		t.Fatalf("as zstd: %q, %v", plain, err)
 	}
 }
 
@@ -66,7 +78,8 @@ func TestStateRefusals(t *testing.T) {
 		says string
 	}{
 		{"empty", nil, errcode.Corrupt, "state object"},
-		{"no zstd", []byte("{}"), errcode.Corrupt, "zstd"},
+		{"no checksum", []byte("{}"), errcode.Corrupt, "checksum"},
+		{"no zstd", sealZstd([]byte("{}")), errcode.Corrupt, "zstd"},
 		{"no json", packed(t, "x"), errcode.Corrupt, "tidemark-state"},
 		{"null", packed(t, "null"), errcode.Corrupt, "tidemark-state"},
 		{"format", packed(t, `{"format":"tidemark-open","version":1}`), errcode.Corrupt, `"tidemark-open"`},
@@ -88,7 +101,7 @@ func TestUnpackIsBounded(t *testing.T) {
 	// A zstd frame header that declares 256 MiB in a single segment, and nothing behind it.
 	lie := []byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0, 0x10}
 	var err error
-	if n := allocated(func() { _, err = Unpack(lie) }); err == nil || n > 16<<20 {
+	if n := allocated(func() { _, err = Unpack(sealZstd(lie)) }); err == nil || n > 16<<20 {
 		t.Fatalf("allocated %d bytes, %v", n, err)
 	}
 	z, err := zstd.NewWriter(nil)
@@ -96,7 +109,7 @@ func TestUnpackIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = z.Close() }()
-	if _, err := unpack(z.EncodeAll(make([]byte, 2<<20), nil), 1<<20); !errcode.Is(err, errcode.Corrupt) {
+	if _, err := unpack(sealZstd(z.EncodeAll(make([]byte, 2<<20), nil)), 1<<20); !errcode.Is(err, errcode.Corrupt) || !strings.Contains(err.Error(), "more than") {
 		t.Fatalf("over the limit: %v", err)
 	}
 	want := bytes.Repeat([]byte("metadata "), 3<<20)
@@ -115,18 +128,21 @@ func TestUnpackIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzDecodeState: no panic, allocation bounded by the window and the input.
+// FuzzDecodeState: no panic, allocation bounded by the window and the input. The
+// checksum always fits, or nothing behind it would be reached.
 func FuzzDecodeState(f *testing.F) {
 	b, err := EncodeState(testState())
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(b)
-	f.Add(packed(f, `{"format":"tidemark-state","version":2}`))
+	f.Add(b[:len(b)-len(skippable)-checksumSize])
+	newer := packed(f, `{"format":"tidemark-state","version":2}`)
+	f.Add(newer[:len(newer)-len(skippable)-checksumSize])
 	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd, 0xa0, 0, 0, 0, 0x10})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var s *State
 		var err error
+		b = sealZstd(bytes.Clone(b))
 		n := allocated(func() { s, err = DecodeState(b) })
 		if limit := uint64(4*maxWindow) + 1<<20*uint64(len(b)); n > limit {
 			t.Fatalf("%d bytes of input allocated %d", len(b), n)

@@ -62,7 +62,7 @@ func EncodeWAL(run wal.GroupRun) ([]byte, error) {
 		}
 	}
 	enc.flush()
-	return append(enc.header(run), enc.blocks...), nil
+	return appendChecksum(append(enc.header(run), enc.blocks...), enc.blocks), nil
 }
 
 type encoder struct {
@@ -197,7 +197,7 @@ func (e *encoder) block(codec byte, stored []byte, raw int) {
 }
 
 func (e *encoder) header(run wal.GroupRun) []byte {
-	b := make([]byte, 0, walHeaderSize+len(e.order)*walRangeSize+4+len(e.blocks))
+	b := make([]byte, 0, walHeaderSize+len(e.order)*walRangeSize+4+len(e.blocks)+checksumSize)
 	b = append(b, walMagic...)
 	for _, v := range [...]uint64{run.Incarnation, run.Salt, run.First, run.Next} {
 		b = binary.BigEndian.AppendUint64(b, v)
@@ -221,6 +221,9 @@ func DecodeWAL(b []byte) (*WAL, error) { return DecodeWALInto(b, nil) }
 // length, if its capacity is enough.
 func DecodeWALInto(b, buf []byte) (*WAL, error) {
 	w, rest, err := decodeWALHeader(b)
+	if err == nil {
+		rest, err = checkedBytes(rest)
+	}
 	if err != nil {
 		return nil, errcode.Wrap(errcode.Corrupt, err, "shipped WAL")
 	}

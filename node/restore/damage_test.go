@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/node/archive"
 	"github.com/tidemark-mq/tidemark/node/frame"
@@ -163,12 +165,28 @@ func TestVersionsOfALaterBuild(t *testing.T) {
 		}
 		return out
 	}
+	entry := func(b []byte) []byte { // of a chain, which is zstd alone
+		z, err := zstd.NewReader(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer z.Close()
+		plain, err := z.DecodeAll(b, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := zstd.NewWriter(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.EncodeAll(bump(plain), nil)
+	}
 	for key, change := range map[string]func([]byte) []byte{
 		manifest.ClusterKey(1):              bump,
 		manifest.WALOpenKey(nodeID, firstI): bump,
 		w.meta:                              packed,
 		w.state:                             packed,
-		w.entry:                             packed,
+		w.entry:                             entry,
 	} {
 		good := w.get(key)
 		bad := change(good)
