@@ -22,8 +22,8 @@ PKGS        ?= ./...
 RACE_PKGS   ?= ./wal/... ./segment/... ./tier/... ./raftmeta/... ./node/... ./api/... ./bench/ref/...
 # What they do is random in time, not in space: few histories meet every race.
 RACE_HISTORIES ?= 400
-# Large, with one goroutine: nothing to race, and many times slower under the detector.
-RACE_SKIP      ?= ^(TestMillionSegments|TestPublishOnAMillion.*|TestTenThousandSegments)$$
+# Large, with one goroutine, or about memory, which the detector multiplies: nothing to race, and many times slower.
+RACE_SKIP      ?= ^(TestMillionSegments|TestPublishOnAMillion.*|TestTenThousandSegments|TestHalfDeletedIsFound|TestCostOfADay|TestLoadedChainsAreBounded|TestReplayKeepsItsMemory)$$
 FUZZTIME    ?= 30s
 ROUNDS      ?= 30
 MINUTES     ?= 10

@@ -245,7 +245,7 @@ func (m *model) checkLog(what string) {
 func TestModel(t *testing.T) {
 	seeds := 40
 	if testing.Short() {
-		seeds = 12
+		seeds = 4
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
