@@ -24,6 +24,9 @@ func (s *Server) produceBatch(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	if err := x.batchOffset(&req); err != nil {
+		return err
+	}
 	if mediaType(x.r.Header.Get("Content-Type")) == mediaBatch {
 		err = x.kafkaBatch(&req)
 	} else {
@@ -47,6 +50,20 @@ func (s *Server) produceBatch(x *exchange) error {
 	out.b = append(appendPlacements(out.b, got.Placements, got.Archived), '\n')
 	x.reply(http.StatusOK, typeJSON, out.b)
 	return nil
+}
+
+// batchOffset reads where the batch has to begin. Only messages of a JSON body can
+// name a partition themselves; the broker holds them to one.
+func (x *exchange) batchOffset(req *ProduceRequest) error {
+	partition, err := x.partition()
+	if err != nil {
+		return err
+	}
+	if partition < 0 && mediaType(x.r.Header.Get("Content-Type")) == mediaJSON {
+		partition = 0
+	}
+	req.ExpectedOffset, err = x.expectedOffset(partition)
+	return err
 }
 
 func countOf(places []Placement) (n int64) {

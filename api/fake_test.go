@@ -260,6 +260,9 @@ func (f *fakeBroker) Produce(ctx context.Context, req ProduceRequest) (Produced,
 			req.Records = append(req.Records, NewRecord{Partition: int32(in.Partition)})
 		}
 	}
+	if err := req.CheckExpected(); err != nil {
+		return Produced{}, err
+	}
 	if want := req.ExpectedOffset; want != nil {
 		if next := t.parts[req.Records[0].Partition].end(); next != *want {
 			return Produced{}, errcode.New(errcode.PreconditionFailed, "it would begin at %d", next).With("next_offset", next)

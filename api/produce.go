@@ -91,7 +91,7 @@ func (x *exchange) produceRequest() (ProduceRequest, error) {
 	return req, x.needTopic()
 }
 
-// expectedOffset reads where the record has to begin. Without a partition that
+// expectedOffset reads where the records have to begin. Without a partition that
 // would be a question of luck.
 func (x *exchange) expectedOffset(partition int32) (*int64, error) {
 	if _, ok := x.query.get("expected_offset"); !ok {

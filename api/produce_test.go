@@ -380,6 +380,60 @@ func TestExpectedOffset(t *testing.T) {
 	}
 }
 
+// The same for batches of every type: one value for all of a batch, whose records
+// all have to name one partition, by the query or, in JSON, themselves.
+func TestExpectedOffsetOfBatches(t *testing.T) {
+	s := start(t)
+	batch := func(kind, query, body string) answer {
+		t.Helper()
+		return s.do("POST", "/v1/topics/orders/produce/batch?"+query, body, "Content-Type: "+kind)
+	}
+	kafka := strings.Repeat("\x00", 57) + "\x00\x00\x00\x02" + "two records"
+	bodies := map[string]string{mediaJSON: `{"messages":[{"payload":1},{"payload":2}]}`, mediaNDJSON: "1\n2\n", mediaFrames: strings.Repeat("\xff\xff\xff\xff\x00\x00\x00\x01x", 2), mediaBatch: kafka}
+	next := 0
+	for kind, body := range bodies {
+		for _, at := range []int{next + 1, next + 2, max(0, next-1)} {
+			if at == next {
+				continue
+			}
+			a := s.want(batch(kind, fmt.Sprintf("partition=1&expected_offset=%d", at), body), 412, "precondition_failed")
+			if !strings.Contains(a.body, fmt.Sprintf(`"next_offset":%d}`, next)) {
+				t.Errorf("%s at %d: %s", kind, at, a.body)
+			}
+		}
+		a := s.want(batch(kind, fmt.Sprintf("partition=1&ack=committed&expected_offset=%d", next), body), 200, "")
+		if !strings.Contains(a.body, fmt.Sprintf(`"first_offset":%d,"last_offset":%d,"count":2`, next, next+1)) {
+			t.Errorf("%s: %s", kind, a.body)
+		}
+		next += 2
+		// Without a partition, and with what is no offset.
+		a = s.want(batch(kind, fmt.Sprintf("expected_offset=%d", next), body), 400, "invalid_argument")
+		if !strings.Contains(a.body, "partition") {
+			t.Error(a.body)
+		}
+		s.want(batch(kind, "partition=1&expected_offset=-1", body), 400, "invalid_argument")
+	}
+	// Messages that name their partition themselves.
+	s.want(batch(mediaJSON, "expected_offset=0", `{"messages":[{"payload":1,"partition":2},{"payload":2,"partition":2}]}`), 202, "")
+	for body, says := range map[string]string{
+		`{"messages":[{"payload":1,"partition":2},{"payload":2,"partition":1}]}`: `"message":1`,
+		`{"messages":[{"payload":1,"partition":2},{"payload":2,"key":"k"}]}`:     `"message":1`,
+		`{"messages":[{"payload":1,"key":"k"},{"payload":2,"partition":2}]}`:     `"message":0`,
+	} {
+		a := s.want(batch(mediaJSON, "expected_offset=2", body), 400, "invalid_argument")
+		if !strings.Contains(a.body, says) || !strings.Contains(a.body, `"error":"message `) {
+			t.Errorf("%s: %s", body, a.body)
+		}
+	}
+	a := s.want(batch(mediaJSON, "partition=1&expected_offset=2", `{"messages":[{"payload":1},{"payload":2,"partition":2}]}`), 400, "invalid_argument")
+	if !strings.Contains(a.body, `"message":1`) {
+		t.Error(a.body)
+	}
+	if n := s.f.count("orders"); n != next+2 {
+		t.Errorf("%d records are stored", n)
+	}
+}
+
 // wait: 10 s where nothing is said, up to 30 s, and nothing is the shortest wait, not
 // the default; beyond, and what is no length of time, is 400.
 func TestProduceWait(t *testing.T) {

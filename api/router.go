@@ -39,7 +39,7 @@ func (s *Server) routes() []route {
 		},
 		{
 			method: http.MethodPost, template: "/v1/topics/:topic/produce/batch", serve: s.produceBatch,
-			params: []string{"partition", "ack", "wait", "key_field", "value_field"}, later: []string{"delay", "deliver_at", "expected_offset"},
+			params: []string{"partition", "ack", "wait", "expected_offset", "key_field", "value_field"}, later: []string{"delay", "deliver_at"},
 		},
 		{
 			method: http.MethodGet, template: "/v1/topics/:topic/consume", serve: s.consume,

@@ -114,7 +114,7 @@ func TestLaterFeaturesAreNamed(t *testing.T) {
 	}{
 		{s.post("/v1/topics/orders/produce?delay=3s", "x"), 400, "delay"},
 		{s.post("/v1/topics/orders/produce?deliver_at=2027-01-01T00:00:00Z", "x"), 400, "deliver_at"},
-		{s.post("/v1/topics/orders/produce/batch?expected_offset=3", "x"), 400, "expected_offset"},
+		{s.post("/v1/topics/orders/produce/batch?delay=3s", "x"), 400, "delay"},
 		{s.post("/v1/topics/orders/produce", "x", "Idempotency-Key: 1"), 400, "Idempotency-Key"},
 		{s.post("/v1/topics/orders/produce/batch", "x", "Idempotency-Key: 1", "Content-Type: application/json"), 400, "Idempotency-Key"},
 		{s.post("/v1/topics", `{"name":"x","schema":{}}`), 400, "schema"},

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,15 +18,22 @@ import (
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/objstore/mem"
 )
 
-// appendAt appends one record if it would begin at offset; next is where the log
-// ended when it was refused.
-func appendAt(n *Node, topic string, offset int64, ack broker.Ack, value string) (next int64, err error) {
-	got, err := n.Produce(context.Background(), broker.ProduceRequest{
-		Topic: topic, Ack: ack, ExpectedOffset: &offset, Records: []broker.NewRecord{{Value: []byte(value)}},
-	})
+// appendAt appends records to partition 0 if the first would begin at offset; next
+// is where the log goes on then, or ended when they were refused.
+func appendAt(n *Node, topic string, offset int64, ack broker.Ack, values ...string) (next int64, err error) {
+	req := broker.ProduceRequest{Topic: topic, Ack: ack, ExpectedOffset: &offset}
+	for _, v := range values {
+		req.Records = append(req.Records, broker.NewRecord{Value: []byte(v)})
+	}
+	got, err := n.Produce(context.Background(), req)
+	return placedAt(got, err, offset, len(values))
+}
+
+func placedAt(got broker.Produced, err error, offset int64, count int) (next int64, _ error) {
 	var e *errcode.Error
 	if errors.As(err, &e) && e.Code == errcode.PreconditionFailed {
 		return e.Facts["next_offset"].(int64), err
@@ -32,17 +41,30 @@ func appendAt(n *Node, topic string, offset int64, ack broker.Ack, value string)
 	if err != nil {
 		return 0, err
 	}
-	if p := got.Placements[0]; p.FirstOffset != offset || p.LastOffset != offset || p.Count != 1 {
-		return 0, fmt.Errorf("asked for %d, placed at %+v", offset, p)
+	end := offset + int64(count)
+	if p := got.Placements[0]; len(got.Placements) != 1 || p.FirstOffset != offset || p.LastOffset != end-1 || p.Count != count {
+		return 0, fmt.Errorf("asked for %d to %d, placed at %+v", offset, end-1, got.Placements)
 	}
-	return offset + 1, nil
+	return end, nil
 }
 
-// step is what one call saw of the log's end: it raised it from end to end+1, or
+// appendEncodedAt is appendAt of a batch as a Kafka client encodes it.
+func appendEncodedAt(t testing.TB, n *Node, topic string, offset int64, ack broker.Ack, values []string) (next int64, err error) {
+	var recs []broker.Record
+	for i, v := range values {
+		recs = append(recs, broker.Record{Offset: int64(i), Timestamp: time.Now().UnixMilli(), Value: []byte(v)})
+	}
+	got, err := n.Produce(context.Background(), broker.ProduceRequest{
+		Topic: topic, Ack: ack, ExpectedOffset: &offset, Encoded: &broker.EncodedBatch{Data: kafkaBatch(t, segment.CodecGzip, recs), Bounds: kafkaBounds},
+	})
+	return placedAt(got, err, offset, len(values))
+}
+
+// step is what one call saw of the log's end: it raised it from end to end+won, or
 // only read end. began and ended are ticks of one clock.
 type step struct {
 	end          int64
-	won          bool
+	won          int64
 	began, ended int64
 }
 
@@ -53,9 +75,9 @@ type step struct {
 func linearizable(steps []step) error {
 	slices.SortFunc(steps, func(a, b step) int {
 		if a.end != b.end {
-			return int(a.end - b.end)
+			return cmp.Compare(a.end, b.end)
 		}
-		return map[bool]int{false: 0, true: 1}[a.won] - map[bool]int{false: 0, true: 1}[b.won]
+		return cmp.Compare(a.won, b.won)
 	})
 	at, latest := int64(0), int64(-1)
 	for i := 0; i < len(steps); {
@@ -63,7 +85,7 @@ func linearizable(steps []step) error {
 			return fmt.Errorf("somebody saw the end %d, which the wins before only raise to %d", steps[i].end, at)
 		}
 		reads, began := i, latest
-		for ; i < len(steps) && steps[i].end == at && !steps[i].won; i++ {
+		for ; i < len(steps) && steps[i].end == at && steps[i].won == 0; i++ {
 			began = max(began, steps[i].began)
 		}
 		for _, s := range steps[reads:i] {
@@ -75,13 +97,14 @@ func linearizable(steps []step) error {
 			continue // nobody won here: nothing higher may have been seen
 		}
 		if steps[i].ended < began {
-			return fmt.Errorf("the record at %d was answered before a call began that still saw the end %d", at, at)
+			return fmt.Errorf("the records at %d were answered before a call began that still saw the end %d", at, at)
 		}
 		latest = max(began, steps[i].began)
-		at++
-		if i++; i < len(steps) && steps[i].won && steps[i].end == at-1 {
-			return fmt.Errorf("two calls won offset %d", at-1)
+		won := steps[i].won
+		if i++; i < len(steps) && steps[i].end == at {
+			return fmt.Errorf("two calls won offset %d", at)
 		}
+		at += won
 	}
 	return nil
 }
@@ -92,14 +115,18 @@ func TestLinearizableRefuses(t *testing.T) {
 		steps []step
 		ok    bool
 	}{
-		"one after the other": {[]step{{0, true, 1, 2}, {1, false, 3, 4}, {1, true, 5, 6}}, true},
-		"beside each other":   {[]step{{0, true, 1, 9}, {1, false, 2, 3}, {1, true, 1, 9}}, true},
-		"two winners":         {[]step{{0, true, 1, 9}, {0, true, 1, 9}}, false},
-		"a hole":              {[]step{{0, true, 1, 2}, {2, true, 3, 4}}, false},
-		"from the future":     {[]step{{0, true, 5, 6}, {1, false, 1, 2}}, false},
-		"from the past":       {[]step{{0, true, 1, 2}, {0, false, 3, 4}}, false},
-		"second before first": {[]step{{0, true, 5, 6}, {1, true, 1, 2}}, false},
-		"never written":       {[]step{{0, true, 1, 2}, {2, false, 3, 4}}, false},
+		"one after the other":   {[]step{{0, 1, 1, 2}, {1, 0, 3, 4}, {1, 1, 5, 6}}, true},
+		"beside each other":     {[]step{{0, 1, 1, 9}, {1, 0, 2, 3}, {1, 1, 1, 9}}, true},
+		"batches":               {[]step{{0, 3, 1, 2}, {3, 0, 3, 4}, {3, 2, 5, 6}, {5, 0, 7, 8}}, true},
+		"two winners":           {[]step{{0, 1, 1, 9}, {0, 1, 1, 9}}, false},
+		"two of several sizes":  {[]step{{0, 1, 1, 9}, {0, 2, 1, 9}}, false},
+		"a hole":                {[]step{{0, 1, 1, 2}, {2, 1, 3, 4}}, false},
+		"the middle of a batch": {[]step{{0, 3, 1, 9}, {1, 0, 1, 9}}, false},
+		"won inside a batch":    {[]step{{0, 3, 1, 9}, {2, 1, 1, 9}}, false},
+		"from the future":       {[]step{{0, 1, 5, 6}, {1, 0, 1, 2}}, false},
+		"from the past":         {[]step{{0, 1, 1, 2}, {0, 0, 3, 4}}, false},
+		"second before first":   {[]step{{0, 1, 5, 6}, {1, 1, 1, 2}}, false},
+		"never written":         {[]step{{0, 1, 1, 2}, {2, 0, 3, 4}}, false},
 	} {
 		if err := linearizable(c.steps); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
@@ -107,9 +134,10 @@ func TestLinearizableRefuses(t *testing.T) {
 	}
 }
 
-// Many callers race for the end of one partition at every ack level, beside others
-// that append without asking: each offset is won once, losers store nothing and are
-// told an end that was the end during their call.
+// Many callers race for the end of one partition at every ack level, with single
+// records, batches and batches of a Kafka client, beside others that append without
+// asking: each offset is won once, losers store nothing and are told an end that was
+// the end during their call.
 func TestExpectedOffsetIsLinearizable(t *testing.T) {
 	n := openNode(t, testOptions(t.TempDir(), mem.New("test", nil)))
 	defer closeNode(t, n)
@@ -119,20 +147,29 @@ func TestExpectedOffsetIsLinearizable(t *testing.T) {
 	var mu sync.Mutex
 	var steps []step
 	values := map[int64]string{}
-	note := func(s step, value string) {
+	note := func(s step, stored []string) {
 		mu.Lock()
 		defer mu.Unlock()
 		steps = append(steps, s)
-		if s.won {
-			values[s.end] = value
+		for i := range s.won {
+			values[s.end+i] = stored[i]
 		}
 	}
+	several := func(name string, n int) (list []string) {
+		for i := range n {
+			list = append(list, fmt.Sprintf("%s/%d", name, i))
+		}
+		return list
+	}
+	total := 0
 	var wg sync.WaitGroup
 	for r := range racers {
+		count := 1 + r%4
+		total += wins * count
 		wg.Go(func() {
 			at := int64(0)
 			for won := 0; won < wins; {
-				value := fmt.Sprintf("%d-%d", r, won)
+				list := several(fmt.Sprintf("%d-%d", r, won), count)
 				ack := broker.AckCommitted
 				switch {
 				case r == 0 && won%5 == 0:
@@ -141,18 +178,24 @@ func TestExpectedOffsetIsLinearizable(t *testing.T) {
 					ack = broker.AckAccepted
 				}
 				began := clock.Add(1)
-				next, err := appendAt(n, "t", at, ack, value)
+				var next int64
+				var err error
+				if r%4 == 3 && won%2 == 0 {
+					next, err = appendEncodedAt(t, n, "t", at, ack, list)
+				} else {
+					next, err = appendAt(n, "t", at, ack, list...)
+				}
 				ended := clock.Add(1)
 				switch {
 				case err == nil:
-					note(step{at, true, began, ended}, value)
+					note(step{at, int64(count), began, ended}, list)
 					won++
 				case errcode.Is(err, errcode.PreconditionFailed):
 					if next == at {
 						t.Errorf("refused at %d, where the log ended", at)
 						return
 					}
-					note(step{next, false, began, ended}, "")
+					note(step{next, 0, began, ended}, nil)
 				default:
 					t.Error(err)
 					return
@@ -162,16 +205,21 @@ func TestExpectedOffsetIsLinearizable(t *testing.T) {
 		})
 	}
 	for r := range 2 {
+		total += wins * (r + 1)
 		wg.Go(func() {
 			for i := range wins {
-				value := fmt.Sprintf("free %d-%d", r, i)
+				list := several(fmt.Sprintf("free %d-%d", r, i), r+1)
+				req := broker.ProduceRequest{Topic: "t"}
+				for _, v := range list {
+					req.Records = append(req.Records, broker.NewRecord{Value: []byte(v)})
+				}
 				began := clock.Add(1)
-				got, err := n.Produce(context.Background(), broker.ProduceRequest{Topic: "t", Records: []broker.NewRecord{{Value: []byte(value)}}})
+				got, err := n.Produce(context.Background(), req)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				note(step{got.Placements[0].FirstOffset, true, began, clock.Add(1)}, value)
+				note(step{got.Placements[0].FirstOffset, int64(len(list)), began, clock.Add(1)}, list)
 			}
 		})
 	}
@@ -180,13 +228,52 @@ func TestExpectedOffsetIsLinearizable(t *testing.T) {
 		t.Error(err)
 	}
 	all := readAll(t, n, "t", 0)
-	if len(all) != (racers+2)*wins || len(values) != len(all) {
-		t.Fatalf("%d records are stored, %d offsets were won, %d produces were answered", len(all), len(values), (racers+2)*wins)
+	if len(all) != total || len(values) != len(all) {
+		t.Fatalf("%d records are stored, %d offsets were won, %d records were answered", len(all), len(values), total)
 	}
 	for i, line := range all {
 		if line != fmt.Sprintf("%d =%s", i, values[int64(i)]) {
 			t.Fatalf("offset %d is %q, won by %q", i, line, values[int64(i)])
 		}
+	}
+}
+
+// An expected offset is one of a single partition: records that name none, or
+// several, are refused before anything is stored, the first that is wrong by its
+// number. A batch that is large enough for several encoded batches is one append.
+func TestExpectedOffsetOfOnePartition(t *testing.T) {
+	m := newMemNode(t, nil)
+	defer func() { m.close() }()
+	createTopic(t, m.Node, "t", 2)
+	zero := int64(0)
+	at := func(partitions ...int32) error {
+		req := broker.ProduceRequest{Topic: "t", Ack: broker.AckCommitted, ExpectedOffset: &zero}
+		for _, p := range partitions {
+			req.Records = append(req.Records, broker.NewRecord{Partition: p, Key: []byte("k"), Value: bytes.Repeat([]byte("x"), 100<<10)})
+		}
+		_, err := m.Produce(context.Background(), req)
+		return err
+	}
+	for _, c := range []struct {
+		partitions []int32
+		says       string
+	}{
+		{[]int32{-1}, "message 0: it names no partition"},
+		{[]int32{1, 1, -1}, "message 2: it names no partition"},
+		{[]int32{1, 1, 0}, "message 2: it goes to partition 0, message 0 to partition 1"},
+	} {
+		if err := at(c.partitions...); !errcode.Is(err, errcode.InvalidArgument) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v: %v", c.partitions, err)
+		}
+	}
+	if err := at(1, 1, 1, 1, 1, 1); err != nil {
+		t.Error(err)
+	}
+	if err := at(1, 1); !errcode.Is(err, errcode.PreconditionFailed) || !strings.Contains(err.Error(), "goes on at offset 6, not 0") {
+		t.Error(err)
+	}
+	if a, b := len(readAll(t, m.Node, "t", 0)), len(readAll(t, m.Node, "t", 1)); a != 0 || b != 6 {
+		t.Errorf("%d and %d records are stored", a, b)
 	}
 }
 

@@ -45,8 +45,8 @@ func (n *Node) Produce(ctx context.Context, req broker.ProduceRequest) (broker.P
 	if len(req.Records) == 0 && req.Encoded == nil {
 		return broker.Produced{}, errcode.New(errcode.InvalidArgument, "there are no records to append")
 	}
-	if req.ExpectedOffset != nil && (req.Encoded != nil || len(req.Records) > 1 || req.Records[0].Partition < 0) {
-		return broker.Produced{}, errcode.New(errcode.InvalidArgument, "an expected offset goes with one record that names its partition")
+	if err := req.CheckExpected(); err != nil {
+		return broker.Produced{}, err
 	}
 	began := n.opts.Now()
 	now := began.UnixMilli()
@@ -67,7 +67,7 @@ func (n *Node) Produce(ctx context.Context, req broker.ProduceRequest) (broker.P
 	if err != nil {
 		return broker.Produced{}, err
 	}
-	parts[0].Expected = req.ExpectedOffset
+	parts[0].Expected = req.ExpectedOffset // there is one part, when it is not nil
 	free, err := n.engine.Admit(ctx, parts)
 	if err != nil {
 		return broker.Produced{}, err

@@ -52,9 +52,14 @@ func TestClientErrors(t *testing.T) {
 	if _, err := c.Topic(ctx, "t"); !errcode.Is(err, errcode.Internal) {
 		t.Errorf("a broken answer: %v", err)
 	}
-	status, body = 503, `{"ready":false,"data":true,"control":false,"degraded":["no leader"]}`
-	if r, err := c.Ready(ctx); err != nil || r.Ready || !r.Data || len(r.Degraded) != 1 {
+	status, body = 503, `{"ready":false,"data":true,"control":false,"degraded":["no leader"],"causes":[{"cause":"metadata","blocks":"control","reason":"no leader"}],"more":[1]}`
+	r, err := c.Ready(ctx)
+	if err != nil || r.Ready || !r.Data || len(r.Degraded) != 1 || len(r.Causes) != 1 || r.Causes[0] != (ReadinessCause{Cause: "metadata", Blocks: "control", Reason: "no leader"}) {
 		t.Errorf("readiness %+v %v", r, err)
+	}
+	body = `{"ready":false,"data":"yes","degraded":["no leader"]}`
+	if r, err := c.Ready(ctx); err != nil || r.Ready || r.Data || len(r.Degraded) != 1 {
+		t.Errorf("readiness with another type %+v %v", r, err)
 	}
 	status, body = 503, "<html>"
 	if _, err := c.Ready(ctx); !errcode.Is(err, errcode.Unavailable) {

@@ -80,6 +80,21 @@ func answerError(res *http.Response, r *request) error {
 	return e.After(retryAfter(res.Header))
 }
 
+// NextOffset is where the log ended when a produce with an ExpectedOffset was
+// refused: what the next one has to expect. ok is false for every other error.
+func NextOffset(err error) (next int64, ok bool) {
+	var e *errcode.Error
+	if !errors.As(err, &e) || e.Code != errcode.PreconditionFailed {
+		return 0, false
+	}
+	number, isNumber := e.Facts["next_offset"].(json.Number)
+	if !isNumber {
+		return 0, false
+	}
+	next, bad := number.Int64()
+	return next, bad == nil && next >= 0
+}
+
 // retryAfter reads the header of that name: seconds, or a date as proxies send it.
 func retryAfter(h http.Header) time.Duration {
 	text := h.Get("Retry-After")

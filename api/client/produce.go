@@ -21,6 +21,12 @@ type ProduceOptions struct {
 	Ack       broker.Ack    // "": the topic's level
 	Wait      time.Duration // for the ack level; 0: the node's default
 	KeyField  string        // NDJSON: JSON pointer to the key in each line
+	// ExpectedOffset, which needs Partition, is where the record, or the first of
+	// the batch, has to stand: else nothing is stored, and the error has the code
+	// PreconditionFailed and a [NextOffset]. With AtLeastOnce such an error may
+	// follow a try whose answer was lost: look at what stands there. Nil: wherever
+	// the log ends.
+	ExpectedOffset *int64
 	// AtLeastOnce sends again what may have been stored already, as after a lost
 	// answer: records may then stand in the log twice. Without it such a call
 	// fails with an error of class RetryUnknown.
@@ -44,6 +50,9 @@ func (o ProduceOptions) query() url.Values {
 	}
 	if o.Wait > 0 {
 		q.Set("wait", o.Wait.String())
+	}
+	if o.ExpectedOffset != nil {
+		q.Set("expected_offset", strconv.FormatInt(*o.ExpectedOffset, 10))
 	}
 	if o.KeyField != "" {
 		q.Set("key_field", o.KeyField)

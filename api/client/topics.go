@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -114,16 +115,12 @@ func factsOf(err error) (map[string]any, bool) {
 	return e.Facts, true
 }
 
-func readinessOf(facts map[string]any) broker.Readiness {
-	var r broker.Readiness
-	r.Ready, _ = facts["ready"].(bool)
-	r.Data, _ = facts["data"].(bool)
-	r.Control, _ = facts["control"].(bool)
-	reasons, _ := facts["degraded"].([]any)
-	for _, reason := range reasons {
-		if text, ok := reason.(string); ok {
-			r.Degraded = append(r.Degraded, text)
-		}
+// readinessOf reads the fields as the answer of a node that is ready is read. What
+// has another type, in an answer that a proxy has made, is left out.
+func readinessOf(facts map[string]any) (r broker.Readiness) {
+	body, err := json.Marshal(facts)
+	if err == nil {
+		_ = json.Unmarshal(body, &r) // it goes on behind a field that does not fit
 	}
 	return r
 }

@@ -30,6 +30,8 @@ type (
 	Placement = broker.Placement
 	// Readiness says whether a node serves, and why not.
 	Readiness = broker.Readiness
+	// ReadinessCause is one reason, by a word that stays.
+	ReadinessCause = broker.ReadinessCause
 
 	// GarbageReport says what the archive holds that nothing needs any more.
 	GarbageReport = broker.GarbageReport
@@ -62,22 +64,23 @@ const (
 
 // Codes that programs act on; docs/errors.md of the project has them all.
 const (
-	InvalidArgument = errcode.InvalidArgument // the call is wrong
-	NotFound        = errcode.NotFound        // no such topic
-	Exists          = errcode.Exists          // a topic of that name is there already
-	Conflict        = errcode.Conflict        // the state of the thing forbids this
-	Gone            = errcode.Gone            // a lease that is over, an offset that retention has taken
-	OutOfRange      = errcode.OutOfRange      // an offset above the end
-	TooLarge        = errcode.TooLarge        // a record or batch over its bound
-	TooMany         = errcode.TooMany         // a bound of this caller, or of a Producer's buffer
-	Unauthorized    = errcode.Unauthorized    // no or wrong credentials
-	Denied          = errcode.Denied          // known, but not allowed
-	Unavailable     = errcode.Unavailable     // refused for now, or the node cannot be reached
-	NotConfirmed    = errcode.NotConfirmed    // applied perhaps: the wait for the ack level ended
-	Internal        = errcode.Internal        // also: the answer was lost, so it may have been applied
-	Transient       = errcode.Transient       // a stream broke off
-	Closed          = errcode.Closed          // the Producer, the Consumer or the node is closed
-	Canceled        = errcode.Canceled        // the context ended
+	InvalidArgument    = errcode.InvalidArgument    // the call is wrong
+	NotFound           = errcode.NotFound           // no such topic
+	Exists             = errcode.Exists             // a topic of that name is there already
+	Conflict           = errcode.Conflict           // the state of the thing forbids this
+	Gone               = errcode.Gone               // a lease that is over, an offset that retention has taken
+	OutOfRange         = errcode.OutOfRange         // an offset above the end
+	PreconditionFailed = errcode.PreconditionFailed // the log does not go on at the expected offset: NextOffset says where
+	TooLarge           = errcode.TooLarge           // a record or batch over its bound
+	TooMany            = errcode.TooMany            // a bound of this caller, or of a Producer's buffer
+	Unauthorized       = errcode.Unauthorized       // no or wrong credentials
+	Denied             = errcode.Denied             // known, but not allowed
+	Unavailable        = errcode.Unavailable        // refused for now, or the node cannot be reached
+	NotConfirmed       = errcode.NotConfirmed       // applied perhaps: the wait for the ack level ended
+	Internal           = errcode.Internal           // also: the answer was lost, so it may have been applied
+	Transient          = errcode.Transient          // a stream broke off
+	Closed             = errcode.Closed             // the Producer, the Consumer or the node is closed
+	Canceled           = errcode.Canceled           // the context ended
 )
 
 // The retry classes.

@@ -108,6 +108,25 @@ func batchCases() []Case {
 			),
 		},
 		{
+			Rule: "an expected offset of a batch is that of its first record",
+			Steps: steps(
+				list("ack=committed&expected_offset=0", `{"messages":[{"payload":1},{"payload":2,"key":"k"}]}`).is(200).field("partitions.0.first_offset", "0").field("partitions.0.last_offset", "1"),
+				list("expected_offset=0", `{"messages":[{"payload":3}]}`).fails(412, "precondition_failed").field("next_offset", "2").field("retry", `"never"`),
+				list("expected_offset=3", `{"messages":[{"payload":3}]}`).fails(412, "precondition_failed").field("next_offset", "2"),
+				lines("ack=committed&expected_offset=2", "3\n4\n").is(200).field("partitions.0.first_offset", "2"),
+				lines("expected_offset=2", "3\n4\n").fails(412, "precondition_failed").field("next_offset", "4"),
+				frames("ack=committed&expected_offset=4", "\xff\xff\xff\xff\x00\x00\x00\x015").is(200).field("partitions.0.first_offset", "4"),
+				batch("application/vnd.kafka.record-batch")("expected_offset=4", kafkaBatches[0].bytes()).fails(412, "precondition_failed").field("next_offset", "5"),
+				batch("application/vnd.kafka.record-batch")("ack=committed&expected_offset=5", kafkaBatches[0].bytes()).is(200).field("partitions.0.first_offset", "5").field("partitions.0.last_offset", "7"),
+				send("POST", "/v1/topics/{t}/produce/batch?expected_offset=0&ack=committed", `{"messages":[{"payload":1,"partition":1},{"payload":2,"partition":1}]}`, "Content-Type: application/json").is(200).field("partitions.0.partition", "1"),
+				list("expected_offset=8", `{"messages":[{"payload":1},{"payload":2,"partition":1}]}`).fails(400, "invalid_argument").field("message", "1"),
+				send("POST", "/v1/topics/{t}/produce/batch?expected_offset=0", `{"messages":[{"payload":1,"key":"k"}]}`, "Content-Type: application/json").fails(400, "invalid_argument").field("message", "0").says("partition"),
+				send("POST", "/v1/topics/{t}/produce/batch?expected_offset=0", "1\n", "Content-Type: application/x-ndjson").fails(400, "invalid_argument").says("partition"),
+				lines("expected_offset=-1", "1\n").fails(400, "invalid_argument"),
+				get("/v1/topics/{t}/partitions/0/records").is(200).field("high_watermark", "8"),
+			),
+		},
+		{
 			Rule: "a batch in Kafka's format is stored as it is, when it is one",
 			Steps: join(each([]string{"", "x", fill(61), strings.Repeat("\x00", 61)}, func(body string) Step {
 				return batch("application/vnd.kafka.record-batch")("", body).fails(400, "invalid_argument")

@@ -36,6 +36,7 @@ func families(t *Target) []family {
 		{"topics", topicCases()},
 		{"produce", produceCases()},
 		{"batches", batchCases()},
+		{"kafka", kafkaCases()},
 		{"consume", consumeCases()},
 		{"settle", settleCases()},
 		{"records", recordCases()},

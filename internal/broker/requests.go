@@ -3,6 +3,8 @@ package broker
 import (
 	"context"
 	"time"
+
+	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
 // The values that the HTTP plane and a node exchange. They stand here, below
@@ -72,9 +74,27 @@ type ProduceRequest struct {
 	Wait    time.Duration // for committed and archived; 0 = the broker's default
 	// Encoded is a batch that a client encoded, in place of Records.
 	Encoded *EncodedBatch
-	// ExpectedOffset is where the one record, which names its partition, has to
-	// begin: else nothing is appended. Nil: wherever the log ends.
+	// ExpectedOffset is where the records, which all name the same partition, have
+	// to begin: else nothing is appended. Nil: wherever the log ends.
 	ExpectedOffset *int64
+}
+
+// CheckExpected refuses an expected offset of records that do not all name one
+// partition: each counts offsets of its own, so it would be a question of luck.
+func (r *ProduceRequest) CheckExpected() error {
+	if r.ExpectedOffset == nil || r.Encoded != nil {
+		return nil
+	}
+	for i := range r.Records {
+		at := r.Records[i].Partition
+		switch {
+		case at < 0:
+			return errcode.New(errcode.InvalidArgument, "message %d: it names no partition, and an expected offset is one of the partition that all messages name; nothing was stored", i).With("message", i)
+		case at != r.Records[0].Partition:
+			return errcode.New(errcode.InvalidArgument, "message %d: it goes to partition %d, message 0 to partition %d, and an expected offset is one of a single partition; nothing was stored", i, at, r.Records[0].Partition).With("message", i)
+		}
+	}
+	return nil
 }
 
 // EncodedBatch is one batch of records as a Kafka client encodes them, to be

@@ -114,7 +114,7 @@ func (e *Engine) place(parts []Part, size int, appendMS int64) (slot wal.Slot, g
 }
 
 func (p *Partition) unexpected(want, next int64) error {
-	return errcode.New(errcode.PreconditionFailed, "partition %s would give the record offset %d, not %d; nothing was stored", p.ID, next, want).With("next_offset", next)
+	return errcode.New(errcode.PreconditionFailed, "partition %s goes on at offset %d, not %d; nothing was stored", p.ID, next, want).With("next_offset", next)
 }
 
 // fill copies a part's batches into its section.
