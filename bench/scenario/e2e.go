@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -10,19 +9,12 @@ import (
 	"time"
 
 	"github.com/tidemark-mq/tidemark/bench/load"
-	"github.com/tidemark-mq/tidemark/bench/rawhttp"
 	"github.com/tidemark-mq/tidemark/bench/records"
 	"github.com/tidemark-mq/tidemark/bench/report"
 )
 
 // defaultE2ERate is how many records a second are sent when nothing is said.
 const defaultE2ERate = 200
-
-// How long a consumer waits after a refusal.
-const (
-	bearLeast = 10 * time.Millisecond
-	bearMost  = time.Second
-)
 
 // E2E measures from the moment at which a record was due to be produced to the
 // moment at which a consumer that was waiting has it.
@@ -151,24 +143,12 @@ func (d *delivery) consumer(ctx context.Context, lane int) error {
 	}
 }
 
-// bear waits after a refusal that says that nothing was applied, as long as it asks
-// for and at most a second, and reports whether to go on: not after any other error,
-// and not when no record has come for too long.
+// bear waits after a refusal, and reports whether to go on: not when no record has come
+// for too long.
 func (d *delivery) bear(ctx context.Context, err error) bool {
-	var refused *rawhttp.RefusedError
-	if !errors.As(err, &refused) {
-		return false
-	}
-	if worth, unsure := again(refused); !worth || unsure || time.Since(time.Unix(0, d.last.Load())) > stalled {
+	if !bear(ctx, err, time.Unix(0, d.last.Load())) {
 		return false
 	}
 	d.refused.Add(1)
-	wait := time.NewTimer(min(max(refused.After, bearLeast), bearMost))
-	defer wait.Stop()
-	select {
-	case <-wait.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return true
 }

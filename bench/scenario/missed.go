@@ -1,9 +1,11 @@
 package scenario
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/tidemark-mq/tidemark/bench/load"
 	"github.com/tidemark-mq/tidemark/bench/rawhttp"
@@ -61,6 +63,33 @@ func (t *trial) missed(src *records.Source, seq uint64, n int, err error) error 
 		return fmt.Errorf("%w; the last error: %s", too, err.Error())
 	}
 	return err
+}
+
+// How long one waits after a refusal.
+const (
+	bearLeast = 10 * time.Millisecond
+	bearMost  = time.Second
+)
+
+// bear waits after a refusal that says that nothing was applied, as long as it asks
+// for and at most a second, and reports whether to send the request again: not after
+// any other error, and not when nothing went on for too long.
+func bear(ctx context.Context, err error, since time.Time) bool {
+	var refused *rawhttp.RefusedError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	if worth, unsure := again(refused); !worth || unsure || time.Since(since) > stalled {
+		return false
+	}
+	wait := time.NewTimer(min(max(refused.After, bearLeast), bearMost))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // noteMissed puts into the report's notes what an open loop missed.

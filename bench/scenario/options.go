@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/tidemark-mq/tidemark/bench/load"
 	"github.com/tidemark-mq/tidemark/bench/rawhttp"
 	"github.com/tidemark-mq/tidemark/bench/records"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
 // Options say what is measured. All of them stand in the report.
@@ -31,6 +33,17 @@ type Options struct {
 	Records int   // to consume, in each run
 	Take    []int // records of one consume
 	Readers int   // consumers of e2e
+
+	Store  objstore.Store // the archive, for plain requests; nil: it cannot be reached
+	Settle time.Duration  // how long records may take to be in the archive
+	Prices Prices         // of archive-cost
+	Load   float64        // of archive-cost: MB of records a second
+
+	Displace int64 // bytes of newer records by which a node of others forgets
+
+	// Restart starts the node anew with all that it has on disk, and returns where it
+	// is; nil: the node is not ours.
+	Restart func(ctx context.Context) (*rawhttp.Target, error)
 
 	// Progress hears how far a stage is; may be nil.
 	Progress func(stage string, done, total int64)
@@ -81,6 +94,18 @@ func (o *Options) Check() error {
 	}
 	if o.Timeout != 0 && (o.Timeout < 10*time.Millisecond || o.Timeout > MaxTimeout) {
 		errs = append(errs, fmt.Errorf("timeout: %v is not within 10ms and %v", o.Timeout, MaxTimeout))
+	}
+	if o.Settle < 0 || o.Settle > 24*time.Hour {
+		errs = append(errs, fmt.Errorf("wait: %v is not within 0 and 24h", o.Settle))
+	}
+	if o.Displace < 0 || o.Displace > MaxDisplace {
+		errs = append(errs, fmt.Errorf("displace: %d bytes are not within 0 and 1 TiB", o.Displace))
+	}
+	if o.Load < 0 || o.Load > MaxLoad {
+		errs = append(errs, fmt.Errorf("load: %g MB/s is not within 0 and %d", o.Load, MaxLoad))
+	}
+	if err := o.Prices.check(); err != nil {
+		errs = append(errs, err)
 	}
 	if o.NDJSON && o.Kind == records.Noise {
 		errs = append(errs, errors.New("records of noise are no JSON, so they cannot be sent as NDJSON"))

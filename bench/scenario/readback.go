@@ -1,14 +1,11 @@
 package scenario
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/tidemark-mq/tidemark/bench/rawhttp"
@@ -48,28 +45,16 @@ func (t *trial) readPartition(ctx context.Context, partition int, take func(valu
 	}
 	defer func() { _ = res.Body.Close() }() // how it ended is known by then
 	if res.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10)) // what came of it is shown
-		a := rawhttp.Answer{Status: res.StatusCode, Body: body}
-		return a.Refused(r, http.StatusOK)
+		return refused(r, res)
 	}
-	lines := bufio.NewReaderSize(res.Body, 2*t.b.Size+64<<10)
-	for {
-		line, err := lines.ReadSlice('\n')
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return fmt.Errorf("read partition %d of %s back: the stream broke off: %w", partition, t.topic, err)
-		}
-		if bytes.HasPrefix(line, []byte(`{"end":true`)) {
-			return nil
-		}
-		value, err := payload(line, t.b.Size, t.b.Kind)
-		if err != nil {
-			return fmt.Errorf("read partition %d of %s back: %w", partition, t.topic, err)
-		}
+	err = t.lines(res.Body, func(value []byte) error {
 		take(value)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read partition %d of %s back: %w", partition, t.topic, err)
 	}
+	return nil
 }
 
 // payload finds the value in the JSON form of a record. A record of text is JSON

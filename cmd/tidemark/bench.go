@@ -15,12 +15,14 @@ import (
 	"github.com/tidemark-mq/tidemark/bench/rawhttp"
 	"github.com/tidemark-mq/tidemark/bench/report"
 	"github.com/tidemark-mq/tidemark/bench/scenario"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
 func newBench(p *process, c *connection) *cobra.Command {
-	cmd := family("bench", "Measure a node: produce, batch, consume, delivery",
+	cmd := family("bench", "Measure a node: produce, batch, consume, delivery, and its archive",
 		"  tidemark bench produce --self\n  tidemark bench e2e --server http://broker:7942 --rate 500 --html e2e.html",
-		newBenchProduce(p, c), newBenchBatch(p, c), newBenchConsume(p, c), newBenchE2E(p, c))
+		newBenchProduce(p, c), newBenchBatch(p, c), newBenchConsume(p, c), newBenchE2E(p, c),
+		newBenchColdRead(p, c), newBenchArchiveCost(p, c), newBenchRestore(p, c))
 	cmd.Long = `Measure a node over HTTP, with records that are verified afterwards.
 
 Each benchmark runs several times, after a warm-up, and shows the median with the
@@ -45,6 +47,8 @@ type benchmark struct {
 	size   string
 	rate   string
 	self   selfNode
+	lab    *benchLab // of a benchmark that starts nodes itself; else nil
+	bucket string    // the archive of the node at --server, where it can be read
 	asJSON bool
 	html   string
 	note   []string
@@ -145,7 +149,11 @@ func (b *benchmark) run(ctx context.Context, what func(context.Context, scenario
 func (b *benchmark) target(ctx context.Context) (server string, stop func() error, err error) {
 	stop = func() error { return nil }
 	address, server := "", ""
-	if b.self.on {
+	switch {
+	case b.lab != nil:
+		b.note = append(b.note, "Node and benchmark shared the machine.")
+		return "nodes that were started for this", b.self.stop, b.self.prepare()
+	case b.self.on:
 		child, err := b.self.start(ctx)
 		if err != nil {
 			return "", nil, err
@@ -154,7 +162,16 @@ func (b *benchmark) target(ctx context.Context) (server string, stop func() erro
 		address = "http://" + child.HTTP
 		server = fmt.Sprintf("tidemark %s, started for this: %s", child.Version, strings.Join(b.self.args, " "))
 		b.note = append(b.note, "Node and benchmark shared the machine.")
-	} else {
+		b.o.Store, b.o.Restart = b.self.archive.open(), b.self.restart
+	default:
+		if b.bucket != "" {
+			store, done, err := openBucket(ctx, b.p, b.bucket, objstore.CauseRead)
+			if err != nil {
+				return "", nil, err
+			}
+			b.o.Store = store
+			stop = func() error { done(); return nil }
+		}
 		address = b.c.address()
 		server = address
 	}

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/pflag"
 
 	"github.com/tidemark-mq/tidemark/bench/child"
+	"github.com/tidemark-mq/tidemark/bench/rawhttp"
 	"github.com/tidemark-mq/tidemark/bench/report"
 )
 
@@ -18,7 +20,8 @@ type selfNode struct {
 	on         bool
 	work       string   // directory for its data; "": the temporary one
 	serve      []string // more flags of serve
-	archive    string   // "none" or a URL
+	settings   []string // flags of serve that the benchmark needs; those of serve win
+	archive    *selfArchive
 	dir        string
 	args       []string
 	fileSystem string
@@ -43,44 +46,72 @@ func (s *selfNode) check(c *connection) error {
 
 // start starts the node.
 func (s *selfNode) start(ctx context.Context) (child.Ready, error) {
-	if s.work != "" {
-		if err := os.MkdirAll(s.work, 0o750); err != nil {
-			return child.Ready{}, usagef("--work: %w", err)
-		}
-	}
-	dir, err := os.MkdirTemp(s.work, "tidemark-bench-")
-	if err != nil {
-		return child.Ready{}, fmt.Errorf("make a directory for the node: %w", err)
-	}
-	s.dir, s.fileSystem = dir, report.FileSystem(dir)
-	ready, err := s.startIn(ctx, "data")
-	if err != nil {
-		err = errors.Join(err, os.RemoveAll(dir))
-	}
-	return ready, err
-}
-
-// startIn starts a node with that data directory, below the benchmark's.
-func (s *selfNode) startIn(ctx context.Context, data string) (child.Ready, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return child.Ready{}, fmt.Errorf("find this program: %w", err)
-	}
-	archive := s.archive
-	if archive == "" {
-		archive = "none"
-	}
-	s.args = append([]string{
-		"serve", "--dev", "--data-dir", filepath.Join(s.dir, data), "--archive", archive, "--http-addr", "127.0.0.1:0", "--raft-addr", "127.0.0.1:0",
-		"--metrics-addr", "127.0.0.1:0", "--log-level", "warn",
-	}, s.serve...)
-	if s.child, err = child.Start(ctx, nil, program, s.args...); err != nil {
+	if err := s.prepare(); err != nil {
 		return child.Ready{}, err
+	}
+	err := s.archive.renew(ctx, s.dir)
+	if err == nil {
+		err = s.startIn(ctx, "data")
+	}
+	if err != nil {
+		return child.Ready{}, errors.Join(err, s.stop())
 	}
 	return s.child.Ready, nil
 }
 
-// stop stops the node and removes its directory.
-func (s *selfNode) stop() error {
-	return errors.Join(s.child.Stop(), os.RemoveAll(s.dir))
+// prepare makes the directory for everything.
+func (s *selfNode) prepare() error {
+	if s.work != "" {
+		if err := os.MkdirAll(s.work, 0o750); err != nil {
+			return usagef("--work: %w", err)
+		}
+	}
+	dir, err := os.MkdirTemp(s.work, "tidemark-bench-")
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("make a directory for the node: %w", err)
+	}
+	s.dir, s.fileSystem = dir, report.FileSystem(dir)
+	return nil
 }
+
+// startIn starts a node with that data directory, below the benchmark's.
+func (s *selfNode) startIn(ctx context.Context, data string) error {
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	s.args = slices.Concat([]string{
+		"serve", "--dev", "--data-dir", filepath.Join(s.dir, data), "--archive", s.archive.url(), "--http-addr", "127.0.0.1:0", "--raft-addr", "127.0.0.1:0",
+		"--metrics-addr", "127.0.0.1:0", "--log-level", "warn",
+	}, s.settings, s.serve)
+	s.child, err = child.Start(ctx, nil, program, s.args...)
+	return err
+}
+
+// end stops the node, if it runs.
+func (s *selfNode) end() error {
+	if s.child == nil {
+		return nil
+	}
+	err := s.child.Stop()
+	s.child = nil
+	return err
+}
+
+// restart stops the node in order and starts it again with the data it has.
+func (s *selfNode) restart(ctx context.Context) (*rawhttp.Target, error) {
+	err := s.end()
+	if err == nil {
+		err = s.startIn(ctx, "data")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return rawhttp.NewTarget("http://"+s.child.Ready.HTTP, "", "")
+}
+
+// stop stops the node and removes its directory and its archive.
+func (s *selfNode) stop() error { return errors.Join(s.end(), s.archive.remove(), os.RemoveAll(s.dir)) }

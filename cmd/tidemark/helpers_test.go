@@ -18,9 +18,9 @@ import (
 )
 
 // TestMain runs the program itself where a test has asked for it as a process of
-// its own (startProcess), and where a benchmark starts this one as its node.
+// its own (startProcess), and where a benchmark starts this one as its node, or restores it.
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" || len(os.Args) > 1 && os.Args[1] == "serve" {
+	if os.Getenv(asProgram) != "" || len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "restore") {
 		_ = os.Unsetenv(asProgram)
 		main()
 	}
