@@ -168,7 +168,7 @@ func shipped(b *testing.B, st objstore.Store) (keys []string) {
 			b.Fatal(err)
 		}
 		for _, o := range page.Objects {
-			if filepath.Ext(o.Key) == ".zst" {
+			if filepath.Ext(o.Key) == ".ship" {
 				keys = append(keys, o.Key)
 			}
 			after = o.Key

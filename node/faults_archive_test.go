@@ -24,8 +24,8 @@ var badCalls = []badCall{
 	{"segment read back", fault.GetRange, "t/*/s/*"},
 	{"chain entry", fault.Put, "t/*/m/*"},
 	{"chain entry read back", fault.Get, "t/*/m/*"},
-	{"shipped log", fault.Put, "wal/*.wal.zst"},
-	{"shipped log read back", fault.Get, "wal/*.wal.zst"},
+	{"shipped log", fault.Put, "wal/*.ship"},
+	{"shipped log read back", fault.Get, "wal/*.ship"},
 	{"list of the shipped log", fault.List, "wal/*"},
 	{"fence check", fault.Get, "wal/*/FENCE"},
 	{"state", fault.Put, "state/*"},
@@ -124,7 +124,7 @@ func (r *faultRig) round(c badCall, w badWay) {
 	if c.op == fault.List {
 		// A list is needed when an object is not there that was put, to find out
 		// how far back that goes; for as long as none is.
-		lie := fault.Rule{Ops: []string{fault.Put}, Key: "wal/*.wal.zst", Times: 1, Do: fault.Pretend}
+		lie := fault.Rule{Ops: []string{fault.Put}, Key: "wal/*.ship", Times: 1, Do: fault.Pretend}
 		if w.stays {
 			lie.Times = 0
 		}

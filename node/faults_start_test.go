@@ -208,7 +208,7 @@ func TestRestoreFaults(t *testing.T) {
 		{"claim read", fault.Get, "cluster/*"},
 		{"fence", fault.Put, "wal/*/FENCE"},
 		{"export read", fault.Get, "meta/*"},
-		{"shipped log read", fault.Get, "wal/*.wal.zst"},
+		{"shipped log read", fault.Get, "wal/*.ship"},
 		{"state read", fault.Get, "state/*"},
 		{"chain read", fault.Get, "t/*/m/*"},
 		{"chain entry", fault.Put, "t/*/m/*"},

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -139,4 +140,85 @@ func TestForEachFrameRefuses(t *testing.T) {
 	if _, err := ParseMark(g[:15]); !errcode.Is(err, errcode.Corrupt) {
 		t.Errorf("short mark: %v", err)
 	}
+}
+
+// EachGroup gives the groups of ReadGroups, one at a time and in memory that it
+// uses again, and ends with the first error of its caller, whose code it keeps.
+func TestEachGroup(t *testing.T) {
+	l := mustOpen(t, testOptions(newFS()))
+	fillFiles(t, l, 2)
+	whole, err := l.ReadGroups(1, 200<<10)
+	if err != nil || len(whole.Groups) < 4 {
+		t.Fatalf("%d groups, %v", len(whole.Groups), err)
+	}
+	at := 0
+	run, err := l.EachGroup(1, 200<<10, func(g Group, raw []byte) error {
+		if want, n, err := ParseGroup(whole.Groups[at], whole.Salt); err != nil || g.First != want.First || n != len(raw) || !slices.Equal(raw, whole.Groups[at]) {
+			t.Fatalf("group %d is LSN %d with %d bytes, want LSN %d with %d, %v", at, g.First, len(raw), want.First, n, err)
+		}
+		at++
+		return nil
+	})
+	if err != nil || at != len(whole.Groups) || run.First != whole.First || run.Next != whole.Next || run.Salt != whole.Salt || run.Groups != nil {
+		t.Fatalf("%d groups of %d, %+v, %v", at, len(whole.Groups), run, err)
+	}
+	calls := 0
+	run, err = l.EachGroup(1, 200<<10, func(Group, []byte) error {
+		calls++
+		if calls == 2 {
+			return errcode.New(errcode.Conflict, "enough")
+		}
+		return nil
+	})
+	if !errcode.Is(err, errcode.Conflict) || calls != 2 || run.Next != 0 {
+		t.Fatalf("%d calls, %+v, %v", calls, run, err)
+	}
+	mustClose(t, l)
+}
+
+// The scanner reads each byte of a file once, however its groups lie to its
+// window: what the window has of a group is moved, not read again.
+func TestScannerReadsOnce(t *testing.T) {
+	for _, size := range []int{10, 300 << 10, 700 << 10, scanWindow - 100, scanWindow + 5000} {
+		var file []byte
+		for i := range 12 {
+			file = append(file, make([]byte, roundUp(int64(len(file)))-int64(len(file)))...)
+			for range size {
+				file = append(file, byte(i))
+			}
+		}
+		r := &counting{data: file}
+		s := &scanner{}
+		s.reset(r, int64(len(file)), 0)
+		off := int64(0)
+		for i := range 12 {
+			for _, n := range []int{min(size, 48), size} { // a header, and the group
+				if b, err := s.bytes(off, n); err != nil || len(b) != n || b[0] != byte(i) || b[n-1] != byte(i) {
+					t.Fatalf("%d bytes at %d: %d, %v", n, off, len(b), err)
+				}
+			}
+			off += roundUp(int64(size))
+		}
+		if r.read > len(file) {
+			t.Fatalf("groups of %d bytes: %d bytes read of a file of %d", size, r.read, len(file))
+		}
+		if b, err := s.bytes(off-roundUp(int64(size)), 2*size); err != nil || len(b) != size {
+			t.Fatalf("behind the end: %d bytes, %v", len(b), err)
+		}
+	}
+}
+
+// counting counts the bytes that are read of data.
+type counting struct {
+	data []byte
+	read int
+}
+
+func (c *counting) ReadAt(p []byte, off int64) (int, error) {
+	n := copy(p, c.data[min(off, int64(len(c.data))):])
+	c.read += n
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
 }

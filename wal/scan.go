@@ -37,17 +37,22 @@ func (s *scanner) bytes(off int64, n int) ([]byte, error) {
 		return s.win[in : in+int64(n)], nil
 	}
 	want := int(min(int64(max(n, scanWindow)), s.size-off))
+	var kept []byte // what the window has of it: moved to its front, not read again
+	if in := off - s.winOff; in >= 0 && in < int64(len(s.win)) {
+		kept = s.win[in:]
+	}
 	if cap(s.win) < want {
 		s.win = make([]byte, want)
 	}
 	s.win, s.winOff = s.win[:want], off
-	got, err := s.f.ReadAt(s.win, off)
-	s.win = s.win[:got]
+	have := copy(s.win, kept)
+	got, err := s.f.ReadAt(s.win[have:], off+int64(have))
+	s.win = s.win[:have+got]
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.win = s.win[:0]
 		return nil, errcode.Wrap(errcode.Storage, err, "read at %d", off)
 	}
-	return s.win[:min(n, got)], nil
+	return s.win[:min(n, len(s.win))], nil
 }
 
 // group verifies the group at off and returns it with its bytes; both are

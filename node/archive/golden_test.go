@@ -34,7 +34,7 @@ func golden(t *testing.T, name string, make func() []byte) []byte {
 // Objects of format version 1, written once, decode for ever to the same.
 func TestGoldenVersion1(t *testing.T) {
 	t.Run("wal", func(t *testing.T) {
-		b := golden(t, "v1.wal.zst", func() []byte {
+		b := golden(t, "v1.ship", func() []byte {
 			b, err := EncodeWAL(mixed(t).run())
 			if err != nil {
 				t.Fatal(err)
@@ -49,7 +49,7 @@ func TestGoldenVersion1(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := strings.Join(lines(t, w.Groups, w.Salt), "\n") + "\n"
-		want := golden(t, "v1.wal.txt", func() []byte { return []byte(got) })
+		want := golden(t, "v1.ship.txt", func() []byte { return []byte(got) })
 		ranges := []Range{{pid(0), 100, 154}, {pid(1), 0, 100}, {pid(2), 7, 71}}
 		if got != string(want) || w.First != 1 || w.Next != 9 || w.Incarnation != testIncarnation || !reflect.DeepEqual(w.Ranges, ranges) {
 			t.Fatalf("it decodes to something else: %d to %d, %v\n%s", w.First, w.Next, w.Ranges, got)

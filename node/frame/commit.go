@@ -58,32 +58,41 @@ func ParseCommit(body []byte) (CommitHeader, iter.Seq[Section], error) {
 	}
 	sections := body[CommitHeaderSize:]
 	for rest := sections; len(rest) > 0; {
-		if len(rest) < SectionHeaderSize {
-			return h, nil, corrupt("commit", "%d bytes left for a section header, want %d", len(rest), SectionHeaderSize)
+		var err error
+		if _, rest, err = NextSection(rest); err != nil {
+			return h, nil, err
 		}
-		n := uint64(binary.BigEndian.Uint32(rest[16:]))
-		if n > uint64(len(rest)-SectionHeaderSize) {
-			return h, nil, corrupt("commit", "section declares %d bytes, %d are there", n, len(rest)-SectionHeaderSize)
-		}
-		rest = rest[SectionHeaderSize+int(n):]
 	}
 	return h, func(yield func(Section) bool) {
 		for rest := sections; len(rest) > 0; {
-			end := SectionHeaderSize + int(binary.BigEndian.Uint32(rest[16:]))
-			s := Section{
-				Partition: broker.PartitionID{
-					Topic:     broker.TopicID(binary.BigEndian.Uint64(rest)),
-					Partition: binary.BigEndian.Uint32(rest[8:]),
-				},
-				Generation: binary.BigEndian.Uint32(rest[12:]),
-				Batches:    rest[SectionHeaderSize:end:end],
-			}
-			if !yield(s) {
+			var s Section
+			if s, rest, _ = NextSection(rest); !yield(s) {
 				return
 			}
-			rest = rest[end:]
 		}
 	}, nil
+}
+
+// NextSection returns the section at the start of b, which stands behind a
+// commit's header or another section and is not empty, and what follows. It is
+// for loops that must not allocate.
+func NextSection(b []byte) (s Section, rest []byte, err error) {
+	if len(b) < SectionHeaderSize {
+		return Section{}, nil, corrupt("commit", "%d bytes left for a section header, want %d", len(b), SectionHeaderSize)
+	}
+	n := uint64(binary.BigEndian.Uint32(b[16:]))
+	if n > uint64(len(b)-SectionHeaderSize) {
+		return Section{}, nil, corrupt("commit", "section declares %d bytes, %d are there", n, len(b)-SectionHeaderSize)
+	}
+	end := SectionHeaderSize + int(n)
+	return Section{
+		Partition: broker.PartitionID{
+			Topic:     broker.TopicID(binary.BigEndian.Uint64(b)),
+			Partition: binary.BigEndian.Uint32(b[8:]),
+		},
+		Generation: binary.BigEndian.Uint32(b[12:]),
+		Batches:    b[SectionHeaderSize:end:end],
+	}, b[end:], nil
 }
 
 func corrupt(what, format string, args ...any) error {

@@ -181,7 +181,7 @@ func TestDeletedBetweenListAndGet(t *testing.T) {
 			wr.records(p, 1, i, 1)
 			wr.ship()
 		}
-		wal := slices.DeleteFunc(w.keys("wal/"), func(k string) bool { return !strings.HasSuffix(k, ".wal.zst") })
+		wal := slices.DeleteFunc(w.keys("wal/"), func(k string) bool { return !strings.HasSuffix(k, ".ship") })
 		store := &hiding{Store: w.fault, key: wal[2], times: 2}
 		dir, _ := w.runOn(store)
 		if got := w.records(dir, 0, 0); !slices.Equal(got, values(firstI, 1, 0, 4)) || store.times != 0 {

@@ -108,7 +108,7 @@ func TestDamageBeforeTheClaim(t *testing.T) {
 	} {
 		good := w.get(c.key)
 		damaged := [][]byte{good[:len(good)/2], {}, good[:len(good)-2]}
-		if strings.HasSuffix(c.key, ".zst") { // the others are plain text without a checksum
+		if strings.HasSuffix(c.key, ".zst") || strings.HasSuffix(c.key, ".ship") { // the others are plain text without a checksum
 			flipped := bytes.Clone(good)
 			flipped[len(flipped)/2] ^= 0x20
 			damaged = append(damaged, flipped)
@@ -213,7 +213,7 @@ func TestVersionsOfALaterBuild(t *testing.T) {
 // that there was one.
 func TestHoleInShippedWAL(t *testing.T) {
 	w := newFull(t)
-	wal := slices.DeleteFunc(w.keys("wal/"), func(k string) bool { return !strings.HasSuffix(k, ".wal.zst") })
+	wal := slices.DeleteFunc(w.keys("wal/"), func(k string) bool { return !strings.HasSuffix(k, ".ship") })
 	middle := wal[1]
 	k, err := manifest.ParseKey(middle)
 	if err != nil {
@@ -262,7 +262,7 @@ func TestDamageInShippedWALBeforeTheClaim(t *testing.T) {
 	fails := w.fault.Add(fault.Rule{Ops: []string{fault.Get}, Key: w.middle, Do: fault.Fail})
 	w.untouched(func() { w.refused(errcode.Transient, w.middle) })
 	fails.Remove()
-	reads := w.fault.Add(fault.Rule{Ops: []string{fault.Get}, Key: "*.wal.zst", Do: fault.Pass})
+	reads := w.fault.Add(fault.Rule{Ops: []string{fault.Get}, Key: "*.ship", Do: fault.Pass})
 	dir, report := w.restore()
 	if report.TailRecords != 4 {
 		t.Fatalf("%+v", report)

@@ -95,7 +95,7 @@ func TestArchiveThatChangesBeforeTheClaim(t *testing.T) {
 			wr.records(w.id(0), 1, 25, 1)
 			wr.ship()
 
-			reads := w.fault.Add(fault.Rule{Ops: []string{fault.Get}, Key: "*.wal.zst", Do: fault.Pass})
+			reads := w.fault.Add(fault.Rule{Ops: []string{fault.Get}, Key: "*.ship", Do: fault.Pass})
 			objects := 2
 			o := w.options()
 			o.Store = before{w.fault, func(op, key string) {

@@ -77,7 +77,7 @@ func (l *tape) take() []string {
 }
 
 // sizes of compressed objects depend on the log's salt and on random ids.
-var sizes = regexp.MustCompile(`(\.zst) \d+ `)
+var sizes = regexp.MustCompile(`(\.zst|\.ship) \d+ `)
 
 // owner is the process that is taken over: its log, its shipper, its chain.
 // Nothing of it runs by itself, so that its calls have a determined order.
@@ -234,7 +234,7 @@ func TestTranscript(t *testing.T) {
 // readsInOrder sorts neighbouring reads of shipped WAL: several are under way at
 // a time.
 func readsInOrder(calls []string) []string {
-	read := func(c string) bool { return strings.HasPrefix(c, "get wal/") && strings.Contains(c, ".wal.zst") }
+	read := func(c string) bool { return strings.HasPrefix(c, "get wal/") && strings.Contains(c, ".ship") }
 	for from := 0; from < len(calls); from++ {
 		to := from
 		for to < len(calls) && read(calls[to]) {

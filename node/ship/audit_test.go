@@ -19,7 +19,7 @@ import (
 	"github.com/tidemark-mq/tidemark/wal"
 )
 
-const walKeys = "*.wal.zst"
+const walKeys = "*.ship"
 
 // A store that takes the object of an ack=archived and has nothing gets no
 // answer out of it: the object is put again until it can be read (I16).
@@ -186,7 +186,7 @@ func TestArchivedReadsEachObjectOnce(t *testing.T) {
 		objects := func() (n int) { return len(b.keys(t, manifest.WALPrefix(testNode, testIncarnation))) - 1 }
 		reads := func() (n int) {
 			for line := range strings.Lines(b.count.Transcript()) {
-				if strings.HasPrefix(line, "get wal/") && strings.Contains(line, ".wal.zst") {
+				if strings.HasPrefix(line, "get wal/") && strings.Contains(line, ".ship") {
 					n++
 				}
 			}
@@ -282,6 +282,13 @@ func (l *shortLog) ReadGroups(from uint64, most int) (wal.GroupRun, error) {
 		return wal.GroupRun{}, errcode.New(errcode.Gone, "recycled")
 	}
 	return l.Log.ReadGroups(from, most)
+}
+
+func (l *shortLog) EachGroup(from uint64, most int, fn func(wal.Group, []byte) error) (wal.GroupRun, error) {
+	if from < l.oldest {
+		return wal.GroupRun{}, errcode.New(errcode.Gone, "recycled")
+	}
+	return l.Log.EachGroup(from, most, fn)
 }
 
 func (l *shortLog) FirstLSN() uint64 { return max(l.oldest, l.Log.FirstLSN()) }

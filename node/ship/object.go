@@ -14,24 +14,25 @@ import (
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
 // shipOnce puts one object of what is durable, checks the fence and moves the
 // mark. more says that there may be more to ship at once.
 func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 	s.look()
-	run, err := s.opts.Log.ReadGroups(s.next, s.opts.ObjectBytes)
+	s.encoder.Reset()
+	run, err := s.opts.Log.EachGroup(s.next, s.opts.ObjectBytes, s.encoder.Group)
 	if err != nil {
 		return false, err
 	}
 	if run.Next <= s.next {
+		s.encoder = archive.WALEncoder{} // a log at rest holds no memory for objects
 		if err := s.audit(ctx, s.next, false); err != nil {
 			return false, err
 		}
 		return false, s.checkFenceNow(ctx)
 	}
-	data, err := archive.EncodeWAL(run)
-	if err != nil {
-		return false, err
-	}
+	data := s.encoder.Object(run)
 	key := manifest.WALKey(s.opts.Node, s.opts.Incarnation, run.First, run.Next)
 	start := s.opts.Now()
 	// Told before it is known to be there: a try that fails, or one of the looks
@@ -64,7 +65,7 @@ func (s *Shipper) putWAL(ctx context.Context, key string, first, next uint64, da
 	a := &s.audits
 	a.begins(first)
 	o := shipped{key: key, first: first, next: next, size: int64(len(data)), sum: sha256.Sum256(data)}
-	err := put(ctx, s.opts.Store, key, data)
+	err := putSummed(ctx, s.opts.Store, key, data, &o.sum)
 	switch {
 	case err == nil:
 		a.last, a.bytes = o, a.bytes+o.size
@@ -137,8 +138,14 @@ func (s *Shipper) stands(key manifest.Key, size int, replayFrom uint64) {
 }
 
 func put(ctx context.Context, store objstore.Store, key string, data []byte) error {
-	sum, crc := sha256.Sum256(data), crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))
-	return store.Put(ctx, key, bytes.NewReader(data), int64(len(data)), objstore.PutOptions{CreateOnly: true, SHA256: &sum, CRC32C: &crc})
+	sum := sha256.Sum256(data)
+	return putSummed(ctx, store, key, data, &sum)
+}
+
+// putSummed is put with data's SHA-256, which the caller has already.
+func putSummed(ctx context.Context, store objstore.Store, key string, data []byte, sum *[32]byte) error {
+	crc := crc32.Checksum(data, castagnoli)
+	return store.Put(ctx, key, bytes.NewReader(data), int64(len(data)), objstore.PutOptions{CreateOnly: true, SHA256: sum, CRC32C: &crc})
 }
 
 func jitter(d time.Duration) time.Duration {

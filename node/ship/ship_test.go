@@ -63,7 +63,7 @@ func TestLostAnswerOfAPut(t *testing.T) {
 				r := start(t, newBucket(), vfs.NewMem(), 0, nil)
 				defer r.stop()
 				wait(3 * time.Second)
-				lost := r.bucket.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: "*.wal.zst", Times: 1, Do: fault.LoseAnswer})
+				lost := r.bucket.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: "*.ship", Times: 1, Do: fault.LoseAnswer})
 				lsn := r.append("one")
 				for lost.Hits() == 0 {
 					wait(10 * time.Millisecond)
@@ -95,7 +95,7 @@ func TestAnotherObjectUnderTheKey(t *testing.T) {
 		wait(2 * time.Second)
 		taken := ""
 		for _, k := range other.bucket.keys(t, "wal/") {
-			if taken == "" && strings.HasSuffix(k, ".wal.zst") {
+			if taken == "" && strings.HasSuffix(k, ".ship") {
 				taken = k
 			}
 		}
@@ -140,7 +140,7 @@ func TestDamagedObjectUnderTheKey(t *testing.T) {
 		mark := r.ship.Status().Shipped
 		good := b.get(t, manifest.WALKey(testNode, testIncarnation, 1, 2))
 		for i, bad := range [][]byte{nil, good[:len(good)/2], good} {
-			lost := b.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: "*.wal.zst", Times: 1, Do: fault.Fail})
+			lost := b.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: "*.ship", Times: 1, Do: fault.Fail})
 			lsn := r.append(fmt.Sprint("more ", i))
 			for lost.Hits() == 0 {
 				wait(time.Millisecond)
@@ -415,7 +415,7 @@ func TestRPOWhileCatchingUp(t *testing.T) {
 			wait(time.Second)
 		}
 		hold := make(chan struct{})
-		held := b.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: "*.wal.zst", Skip: 2, Times: 1, Wait: hold})
+		held := b.fault.Add(fault.Rule{Ops: []string{fault.Put}, Key: "*.ship", Skip: 2, Times: 1, Wait: hold})
 		down.Remove()
 		for held.Hits() == 0 {
 			wait(100 * time.Millisecond)
@@ -474,7 +474,7 @@ func TestRestartClosesAHole(t *testing.T) {
 			wait(1100 * time.Millisecond)
 		}
 		r.stop()
-		keys := slices.DeleteFunc(b.keys(t, "wal/"), func(k string) bool { return !strings.HasSuffix(k, ".wal.zst") })
+		keys := slices.DeleteFunc(b.keys(t, "wal/"), func(k string) bool { return !strings.HasSuffix(k, ".ship") })
 		if err := b.fault.Lose(context.Background(), keys[len(keys)/2]); err != nil {
 			t.Fatal(err)
 		}
@@ -808,7 +808,7 @@ func TestFinish(t *testing.T) {
 // Whatever the store hangs in, Run ends with its context, and a waiter with
 // its own.
 func TestStopWhileTheStoreHangs(t *testing.T) {
-	for _, pattern := range []string{"cluster/*", "*/OPEN", "wal/*", "*.wal.zst", "*/FENCE", "meta/*"} {
+	for _, pattern := range []string{"cluster/*", "*/OPEN", "wal/*", "*.ship", "*/FENCE", "meta/*"} {
 		t.Run(pattern, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBucket()

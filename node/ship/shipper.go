@@ -36,6 +36,7 @@ const (
 // Log is what the shipper needs of the WAL; *wal.Log is one.
 type Log interface {
 	ReadGroups(from uint64, maxBytes int) (wal.GroupRun, error)
+	EachGroup(from uint64, maxBytes int, fn func(g wal.Group, raw []byte) error) (wal.GroupRun, error)
 	Durable() uint64
 	DurableChanged() <-chan struct{}
 	NextLSN() uint64
@@ -143,6 +144,7 @@ type Shipper struct {
 	// Of the shipping goroutine.
 	next       uint64 // first LSN that is not put
 	held       uint64 // first LSN that the local log must keep
+	encoder    archive.WALEncoder
 	audits     audits
 	stateBytes int64 // shipped since the last state object
 	stateAt    time.Time

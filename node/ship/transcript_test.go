@@ -18,7 +18,7 @@ import (
 )
 
 // sizes of objects depend on the salt of the log, which is random.
-var sizes = regexp.MustCompile(`(\.zst) \d+ `)
+var sizes = regexp.MustCompile(`(\.zst|\.ship) \d+ `)
 
 // The exact store calls, in order, of a first start, ships, idle checks,
 // exports, state objects, restarts and failures. A change in the number or the
@@ -99,7 +99,7 @@ func TestTranscript(t *testing.T) {
 func readsInOrder(transcript string) string {
 	lines := strings.SplitAfter(transcript, "\n")
 	read := func(i int) bool {
-		return i < len(lines) && strings.HasPrefix(lines[i], "get wal/") && strings.Contains(lines[i], ".wal.zst")
+		return i < len(lines) && strings.HasPrefix(lines[i], "get wal/") && strings.Contains(lines[i], ".ship")
 	}
 	for i := range lines {
 		end := i

@@ -72,7 +72,7 @@ func WALFenceKey(node string, incarnation uint64) string {
 
 // WALKey returns the key of shipped WAL: LSNs first up to, not including, next.
 func WALKey(node string, incarnation, first, next uint64) string {
-	return fmt.Sprintf("%s%020d-%020d.wal.zst", WALPrefix(node, incarnation), first, next)
+	return fmt.Sprintf("%s%020d-%020d.ship", WALPrefix(node, incarnation), first, next)
 }
 
 // StatePrefix returns the prefix of one incarnation's state objects.

@@ -188,7 +188,7 @@ func parseWALKey(p []string) (Key, bool) {
 		k.Kind = KindWALFence
 	default:
 		k.Kind = KindWAL
-		name, ok := strings.CutSuffix(p[3], ".wal.zst")
+		name, ok := strings.CutSuffix(p[3], ".ship")
 		first, next, ok2 := decimalPair(name)
 		k.First, k.End = first, next
 		return k, ok && ok2 && first < next

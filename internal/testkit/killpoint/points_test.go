@@ -46,7 +46,7 @@ const (
 	stateList = `/state/MANIFEST`
 	object    = `^t/.*/s/`
 	entry     = `^t/.*/m/`
-	shipped   = `^wal/.*\.wal\.zst$`
+	shipped   = `^wal/.*\.ship$`
 	fence     = `^wal/.*/FENCE$`
 	wholeDir  = `^data\.restoring data$`
 )

@@ -28,7 +28,7 @@ func testPutGet(t *testing.T, b *bucket) {
 	}
 	long := strings.Repeat(strings.Repeat("x", objstore.MaxComponentBytes-1)+"/", 3) + strings.Repeat("y", objstore.MaxComponentBytes)
 	for i, key := range []string{
-		"a", "0", "-", "_", "...", "..a", "a..", ".a", "--/-/-", "FENCE", "A-Z", "z/.hidden", "a.b/c_d-e/f.wal.zst", long,
+		"a", "0", "-", "_", "...", "..a", "a..", ".a", "--/-/-", "FENCE", "A-Z", "z/.hidden", "a.b/c_d-e/f.ship", long,
 	} {
 		data := pattern(uint64(i), 100+i)
 		b.put(t, key, data)
