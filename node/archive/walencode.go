@@ -28,7 +28,8 @@ type WALEncoder struct {
 	ranges map[broker.PartitionID]int // where a partition stands in order
 	order  []Range
 	plain  []byte // waits to be compressed into one block, at most blockTarget
-	object []byte // the blocks, in front of which the header comes
+	object []byte // room for a header, and the blocks
+	room   int    // as much as the last header had: most have as many ranges
 	cuts   [][2]int
 }
 
@@ -53,7 +54,7 @@ func EncodeWAL(run wal.GroupRun) ([]byte, error) {
 // overwritten from now on.
 func (e *WALEncoder) Reset() {
 	clear(e.ranges)
-	e.order, e.plain, e.object = e.order[:0], e.plain[:0], e.object[:0]
+	e.order, e.plain, e.object = e.order[:0], e.plain[:0], e.object[:e.room]
 }
 
 // Group adds a group that was verified, with its bytes, header and frames
@@ -187,8 +188,9 @@ func blockHead(b []byte, codec byte, raw, stored int) []byte {
 // next Reset.
 func (e *WALEncoder) Object(run wal.GroupRun) []byte {
 	e.flush()
-	e.object = appendChecksum(e.object, e.object)
-	e.object = slices.Insert(e.object, 0, e.header(run)...)
+	e.object = appendChecksum(e.object, e.object[e.room:])
+	header := e.header(run)
+	e.object, e.room = slices.Replace(e.object, 0, e.room, header...), len(header)
 	return e.object
 }
 

@@ -64,8 +64,10 @@ func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 func (s *Shipper) putWAL(ctx context.Context, key string, first, next uint64, data []byte) error {
 	a := &s.audits
 	a.begins(first)
-	o := shipped{key: key, first: first, next: next, size: int64(len(data)), sum: sha256.Sum256(data)}
-	err := putSummed(ctx, s.opts.Store, key, data, &o.sum)
+	o := shipped{key: key, first: first, next: next, size: int64(len(data)), crc: crc32.Checksum(data, castagnoli)}
+	// One sum, which is also what it is recognised by when it is read back: each
+	// one more reads everything that the node takes once more.
+	err := s.opts.Store.Put(ctx, key, bytes.NewReader(data), o.size, objstore.PutOptions{CreateOnly: true, CRC32C: &o.crc})
 	switch {
 	case err == nil:
 		a.last, a.bytes = o, a.bytes+o.size
@@ -137,15 +139,10 @@ func (s *Shipper) stands(key manifest.Key, size int, replayFrom uint64) {
 	}
 }
 
+// put creates a small object, with all sums that a store may compare.
 func put(ctx context.Context, store objstore.Store, key string, data []byte) error {
-	sum := sha256.Sum256(data)
-	return putSummed(ctx, store, key, data, &sum)
-}
-
-// putSummed is put with data's SHA-256, which the caller has already.
-func putSummed(ctx context.Context, store objstore.Store, key string, data []byte, sum *[32]byte) error {
-	crc := crc32.Checksum(data, castagnoli)
-	return store.Put(ctx, key, bytes.NewReader(data), int64(len(data)), objstore.PutOptions{CreateOnly: true, SHA256: sum, CRC32C: &crc})
+	sum, crc := sha256.Sum256(data), crc32.Checksum(data, castagnoli)
+	return store.Put(ctx, key, bytes.NewReader(data), int64(len(data)), objstore.PutOptions{CreateOnly: true, SHA256: &sum, CRC32C: &crc})
 }
 
 func jitter(d time.Duration) time.Duration {
