@@ -5,8 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
@@ -16,6 +20,10 @@ const (
 	exitOK     = 0
 	exitFailed = 1
 	exitUsage  = 2
+	// exitPipe is what a shell shows of a program that SIGPIPE has ended: whoever
+	// read stdout went away. It is no success, because what a command found may
+	// not have been said, and scripts know it.
+	exitPipe = 128 + int(syscall.SIGPIPE)
 )
 
 // usageError is a command line or a configuration that cannot work.
@@ -37,6 +45,9 @@ func (p *process) report(err error) int {
 	if errors.Is(err, errReported) {
 		return exitFailed
 	}
+	if readerGone(err) {
+		return exitPipe
+	}
 	var several *configErrors
 	if errors.As(err, &several) {
 		for _, e := range several.errs {
@@ -50,6 +61,20 @@ func (p *process) report(err error) int {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// readerGone says whether err is nothing but that the reader of stdout is gone, as
+// that of "tidemark consume | head -1" is: it has what it wanted. What failed
+// besides is an error.
+func readerGone(err error) bool {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(several.Unwrap(), func(e error) bool { return !readerGone(e) })
+	}
+	if path, ok := err.(*fs.PathError); ok {
+		return path.Path == os.Stdout.Name() && path.Err == syscall.EPIPE
+	}
+	inner := errors.Unwrap(err)
+	return inner != nil && readerGone(inner)
 }
 
 // oneLine joins the lines of a message: scripts read one line per error.

@@ -184,6 +184,9 @@ func (s *server) warn(p *process) {
 	case s.certs == nil && !onLoopback(s.http):
 		s.log.Warn("passwords and records cross the network as plain text: give --tls-cert-file and --tls-key-file, or put TLS in front", "http", s.httpAddr())
 	}
+	if s.pprof != nil && !onLoopback(s.pprof.ln) {
+		s.log.Warn("everybody who reaches the listener for profiles sees the memory's content and can slow the node; name a loopback address", "http", boundAddr(s.c.PprofAddr, s.pprof.ln))
+	}
 	if s.certs != nil {
 		s.log.Info("speaking TLS", "certificate", s.secret.pair.Subject(), "until", s.secret.pair.NotAfter())
 		s.warnExpiry(s.secret.pair)
@@ -321,7 +324,7 @@ func (s *server) announce(p *process) error {
 	enc := json.NewEncoder(p.stdout)
 	enc.SetEscapeHTML(false) // URLs have ampersands
 	if err := enc.Encode(line); err != nil {
-		return fmt.Errorf("write to stdout: %w", err)
+		return fmt.Errorf("write the ready line to stdout: %v", err) // a node that ends says why, also when nobody reads
 	}
 	return nil
 }

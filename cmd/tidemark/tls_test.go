@@ -96,7 +96,8 @@ func TestLobbyTLS(t *testing.T) {
 }
 
 // Proves what is warned about, once: passwords on a network without TLS, files
-// with secrets that everybody may read, and a certificate that is over soon.
+// with secrets that everybody may read, a certificate that is over soon, and
+// profiles that the network can ask for.
 func TestSecurityWarnings(t *testing.T) {
 	t.Parallel()
 	password := writeFile(t, "password", "geheim")
@@ -134,8 +135,10 @@ func TestSecurityWarnings(t *testing.T) {
 	}
 	secured := startServe(t, nil, append(append(common, "--data-dir", t.TempDir(), "--http-addr", "0.0.0.0:0"), f.flags()...)...)
 	is("TLS", warnings(secured.stderr.String()), "is over soon")
-	local := startServe(t, nil, append(common, "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0")...)
+	local := startServe(t, nil, append(common, "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0", "--pprof-addr", "[::1]:0")...)
 	is("loopback", warnings(local.stderr.String()))
+	profiled := startServe(t, nil, append(common, "--data-dir", t.TempDir(), "--http-addr", "127.0.0.1:0", "--pprof-addr", "0.0.0.0:0")...)
+	is("profiles", warnings(profiled.stderr.String()), "listener for profiles")
 }
 
 // Proves that a start with a certificate that no client would take is refused

@@ -157,11 +157,14 @@ func printTopic(p *process, info broker.TopicInfo) error {
 	facts.row("topic", info.Name)
 	facts.row("id", info.ID.String())
 	facts.row("created", when(time.Unix(info.CreatedAt, 0)))
+	facts.row("partitions", info.Partitions)
 	facts.row("retention", retention(info.RetentionMS, info.RetentionBytes))
 	facts.row("local retention", retention(info.LocalRetentionMS, info.LocalRetentionBytes))
 	facts.row("visibility timeout", (time.Duration(info.VisibilityTimeoutMS) * time.Millisecond).String())
+	facts.row("in flight", fmt.Sprintf("at most %d a partition", info.MaxInFlightPerPartition))
 	facts.row("largest record", formatBytes(info.MaxRecordBytes))
 	facts.row("default ack", string(info.DefaultAck))
+	facts.row("failover", info.Failover)
 	facts.row("compression", info.Compression)
 	if err := facts.print(p.stdout); err != nil {
 		return err

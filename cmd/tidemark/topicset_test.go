@@ -39,7 +39,7 @@ func TestTopicSet(t *testing.T) {
 	s = devServe(t, dir)
 	c = s.client()
 	check(c.must(t, "topic", "info", "orders", "--json"))
-	if out := c.must(t, "topic", "info", "orders"); !strings.Contains(out, "1m30s") {
+	if out := c.must(t, "topic", "info", "orders"); !strings.Contains(out, "1m30s") || !strings.Contains(out, "at most 5 a partition") || !strings.Contains(out, "automatic") || !strings.Contains(out, "partitions") {
 		t.Error(out)
 	}
 }
