@@ -19,7 +19,7 @@ TESTTIMEOUT ?= 25m
 TESTFLAGS   ?=
 PKGS        ?= ./...
 # The packages with goroutines of their own.
-RACE_PKGS   ?= ./wal/... ./segment/... ./tier/... ./raftmeta/... ./node/... ./api/... ./bench/ref/...
+RACE_PKGS   ?= ./wal/... ./segment/... ./tier/... ./raftmeta/... ./node/... ./api/... ./bench/load/... ./bench/rawhttp/... ./bench/child/... ./bench/ref/...
 # What they do is random in time, not in space: few histories meet every race.
 RACE_HISTORIES ?= 400
 # Large, with one goroutine, or about memory, which the detector multiplies: nothing to race, and many times slower.
@@ -37,6 +37,8 @@ ARGS        ?=
 
 VERSITYGW_VERSION := v1.8.0
 GOLANGCI_VERSION  := $(shell awk '$$1 == "github.com/golangci/golangci-lint/v2" {print $$2}' .ci/lint.mod)
+NATS_VERSION      := v2.15.2
+NATS      := $(TIDEMARK_TOOLS)/nats-server-$(NATS_VERSION)/nats-server
 VERSITYGW := $(TIDEMARK_TOOLS)/versitygw-$(VERSITYGW_VERSION)/versitygw
 GOLANGCI  := $(TIDEMARK_TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint
 # Tests look in TIDEMARK_TOOLS; started by the go command alone, without that
@@ -121,6 +123,15 @@ bench-s1: build ## single-record produce against the reference programs (needs w
 targets: tools build ## every speed target of one node: measured, met or not, about 15 minutes (ONLY=S1,T2 ARGS=-json; needs wrk)
 	go run ./bench/targets -only '$(ONLY)' $(ARGS)
 
+.PHONY: bench-peers
+bench-peers: build nats-server ## Tidemark beside NATS JetStream and Redis, in turns, about 10 minutes (needs redis-server; ARGS="-only produce,e2e -json")
+	cd bench/peers && go build -o ../../bin/peers .
+	bin/peers -nats $(NATS) $(ARGS)
+
+.PHONY: test-peers
+test-peers: nats-server ## bench/peers, a module of its own: vet, and a short run of each peer that is there
+	cd bench/peers && go build ./... && go vet ./... && go test -timeout 10m $(TESTFLAGS) ./...
+
 ##@ Tools
 
 .PHONY: tools
@@ -137,6 +148,16 @@ $(VERSITYGW):
 	dir=$$(mktemp -d $(TIDEMARK_TOOLS)/build.XXXXXX) && trap 'rm -rf "$$dir"' EXIT && cd "$$dir" && \
 	GOBIN="$$dir" go install -trimpath -ldflags '-s -w' github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW_VERSION) && \
 	mkdir -p $(dir $@) && mv versitygw $@
+
+.PHONY: nats-server
+nats-server: $(NATS) ## the NATS server that bench-peers measures, built once
+	@ln -sfn $(NATS) $(TIDEMARK_TOOLS)/nats-server
+
+$(NATS):
+	mkdir -p $(TIDEMARK_TOOLS)
+	dir=$$(mktemp -d $(TIDEMARK_TOOLS)/build.XXXXXX) && trap 'rm -rf "$$dir"' EXIT && cd "$$dir" && \
+	GOBIN="$$dir" go install -trimpath -ldflags '-s -w' github.com/nats-io/nats-server/v2@$(NATS_VERSION) && \
+	mkdir -p $(dir $@) && mv nats-server $@
 
 # The linter's module file pins its dependencies by hash and keeps them out of go.mod.
 $(GOLANGCI):

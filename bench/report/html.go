@@ -24,6 +24,8 @@ func (r *Report) HTML(w io.Writer) error { return pageTemplate.Execute(w, r) }
 func Figure(v float64) string {
 	a := math.Abs(v)
 	switch {
+	case math.IsNaN(v) || a >= 1e18: // of no use to anybody, and beyond what an integer holds
+		return strconv.FormatFloat(v, 'g', 4, 64)
 	case a >= 1000 || v == math.Trunc(v):
 		return thousands(int64(math.Round(v)))
 	case a >= 100:

@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"math"
 	"regexp"
 	"strings"
 	"testing"
@@ -132,11 +133,15 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Proves how figures are written for people.
+// Proves how figures are written for people, those too that are no number or too
+// large for an integer.
 func TestFigure(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 3: "3", 0.1234: "0.123", 1.5: "1.50", 123.44: "123.4", 1234.5: "1,235", 1234567: "1,234,567", -1234.6: "-1,235"} {
+	for v, want := range map[float64]string{0: "0", 3: "3", 0.1234: "0.123", 1.5: "1.50", 123.44: "123.4", 1234.5: "1,235", 1234567: "1,234,567", -1234.6: "-1,235", math.Inf(1): "+Inf", math.Inf(-1): "-Inf", 1e18: "1e+18", -9.3e18: "-9.3e+18"} {
 		if got := Figure(v); got != want {
 			t.Errorf("%v: %s, want %s", v, got, want)
 		}
+	}
+	if got := Figure(math.NaN()); got != "NaN" {
+		t.Errorf("no number is %s", got)
 	}
 }
