@@ -62,7 +62,7 @@ func ratios(of, by []sample, value func(sample) float64) (out []float64) {
 func rps(s sample) float64 { return s.rps }
 func p50(s sample) float64 { return s.p50 }
 
-const noPeers = "no other broker runs here"
+const noPeers = "no other broker runs here: make bench-peers"
 
 // S1: produce, one record a request.
 func s1(ctx context.Context, g *rig) ([]figure, error) {
