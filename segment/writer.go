@@ -42,6 +42,7 @@ type Writer struct {
 	fs   vfs.FS
 	dir  string
 	path string // changes once, under mu, by the appending goroutine, which may read it without
+	name string // of its readers in messages
 	opts Options
 
 	// Of the appending goroutine.
@@ -64,7 +65,7 @@ type Writer struct {
 }
 
 func newWriter(fs vfs.FS, dir string, o Options) *Writer {
-	w := &Writer{fs: fs, dir: dir, path: fs.PathJoin(dir, ActiveName(o.Base)), opts: o, sums: newSums(), durable: o.Base}
+	w := &Writer{fs: fs, dir: dir, path: fs.PathJoin(dir, ActiveName(o.Base)), name: o.name(), opts: o, sums: newSums(), durable: o.Base}
 	w.mu.info.Base, w.mu.info.Next = o.Base, o.Base
 	return w
 }
@@ -281,12 +282,19 @@ func (w *Writer) Err() error {
 	return w.mu.err
 }
 
+// IndexBytes is the size of the index so far, which a seal writes behind the data.
+func (w *Writer) IndexBytes() int64 {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return int64(len(w.mu.index))
+}
+
 // Reader reads what was appended until now. It is valid until Close.
 func (w *Writer) Reader() *Reader {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	x := Index{w.mu.index[:len(w.mu.index):len(w.mu.index)]}
-	return &Reader{name: w.opts.name(), r: w, base: w.opts.Base, next: w.mu.info.Next, index: x}
+	return &Reader{name: w.name, r: w, base: w.opts.Base, next: w.mu.info.Next, index: x}
 }
 
 // ReadAt reads data that was appended; the file may hold more, but that is

@@ -213,7 +213,7 @@ func (e *Engine) writeBatch(p *Partition, out []byte, from []tailBatch) error {
 	// A file without records, which a crash right after its creation leaves, is
 	// no segment: it takes its first batch, however large.
 	if w := p.files.active; w != nil && w.Size() > 0 {
-		index := int64(w.Reader().Index().Len()+1) * segment.IndexEntrySize
+		index := w.IndexBytes() + segment.IndexEntrySize
 		full := w.Size()+int64(len(out))+index+segment.FooterSize > e.opts.SegmentBytes
 		if full || w.Next() != first.base { // a segment ends at a gap
 			if err := e.seal(p); err != nil {
