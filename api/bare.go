@@ -2,7 +2,7 @@ package api
 
 import (
 	"encoding/base64"
-	"strconv"
+	"net/textproto"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
 )
@@ -10,27 +10,25 @@ import (
 // writeBare answers with the value of one record as it is stored; everything
 // else stands in headers.
 func (x *exchange) writeBare(m *Message, lease bool) error {
-	h := x.Header()
-	set := func(name, value string) { h[name] = []string{value} }
-	set("Tidemark-Topic", x.topic)
-	set("Tidemark-Partition", strconv.FormatUint(uint64(m.Partition), 10))
-	set("Tidemark-Offset", strconv.FormatInt(m.Offset, 10))
-	set("Tidemark-Timestamp-Ms", strconv.FormatInt(m.Timestamp, 10))
+	x.head("Tidemark-Topic", x.topic)
+	x.headInt("Tidemark-Partition", int64(m.Partition))
+	x.headInt("Tidemark-Offset", m.Offset)
+	x.headInt("Tidemark-Timestamp-Ms", m.Timestamp)
 	if lease {
-		set("Tidemark-Delivery-Count", strconv.FormatUint(uint64(m.Attempt), 10))
-		set("Tidemark-Receipt-Handle", m.Handle)
+		x.headInt("Tidemark-Delivery-Count", int64(m.Attempt))
+		x.head("Tidemark-Receipt-Handle", m.Handle)
 	}
 	if m.Key != nil {
 		if plainHeaderValue(m.Key) {
-			set("Tidemark-Key", string(m.Key))
+			x.head("Tidemark-Key", string(m.Key))
 		} else {
-			set("Tidemark-Key", base64.StdEncoding.EncodeToString(m.Key))
-			set("Tidemark-Key-Encoding", "base64")
+			x.head("Tidemark-Key", base64.StdEncoding.EncodeToString(m.Key))
+			x.head("Tidemark-Key-Encoding", "base64")
 		}
 	}
 	x.bareHeaders(m.Headers)
 	// The bytes are whatever a producer sent: no browser may guess their type.
-	h["X-Content-Type-Options"] = noSniff
+	x.head("X-Content-Type-Options", "nosniff")
 	return x.send(typeBytes, m.Value)
 }
 
@@ -38,15 +36,14 @@ func (x *exchange) writeBare(m *Message, lease bool) error {
 // cannot be shown so, all of them stand, as base64 of their JSON list, in
 // Tidemark-Headers instead, and nothing is lost.
 func (x *exchange) bareHeaders(headers []broker.Header) {
-	h := x.Header()
 	for _, rh := range headers {
 		if !headerToken(rh.Name) || !plainHeaderValue(rh.Value) {
-			h["Tidemark-Headers"] = []string{base64.StdEncoding.EncodeToString(appendHeaderList(nil, headers))}
+			x.head("Tidemark-Headers", base64.StdEncoding.EncodeToString(appendHeaderList(nil, headers)))
 			return
 		}
 	}
 	for _, rh := range headers {
-		h.Add(headerPrefix+rh.Name, string(rh.Value))
+		x.head(textproto.CanonicalMIMEHeaderKey(headerPrefix+rh.Name), string(rh.Value))
 	}
 }
 

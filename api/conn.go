@@ -1,33 +1,29 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
 
 // conn gives every piece of an answer its own time to leave, lingers before it
 // closes on a client that still sends, turns the plain answers that net/http
-// writes by itself into JSON, and spares the single produce what net/http does
-// for every request and that one does not need.
+// writes by itself into JSON (plain.go), and spares requests what net/http does for
+// every one and few need: the watch for the client's end (watch.go), and answers
+// that are put together in maps (answer.go).
 type conn struct {
 	net.Conn
 	l       *listener
 	closed  atomic.Bool
-	deaf    atomic.Bool // the client's end is not looked for; a produce sets it, finish clears it
 	reads   readDeadline
+	ahead   []byte    // what a watch has read of the next request, one byte at most
 	writeBy time.Time // the armed deadline; only the serving goroutine writes
 	now     time.Time // when the running request's handler ended; zero before
 	large   bool      // the running request takes of the budget of large answers
-
-	// Header lines of the next answer, and what that is put together in.
-	lines, whole []byte
+	next    nextAnswer
 }
 
 type connKey struct{}
@@ -43,14 +39,20 @@ func connOf(r *http.Request) *conn {
 	return c
 }
 
-// Read reads from the connection. While a handler runs, net/http watches the
-// connection for its end with a read of one byte, on a goroutine that it starts
-// for the request, and breaks that off with two deadlines: an eighth of what a
-// produce costs. A deaf connection answers that read at once, with nothing.
+// Read reads what net/http asks for.
 func (c *conn) Read(b []byte) (int, error) {
-	if len(b) == 1 && c.deaf.Load() {
-		return 0, nil
+	if len(b) == 1 && c.reads.want.Load() == 0 {
+		return 0, nil // it watches; see watch
 	}
+	if len(c.ahead) > 0 {
+		n := copy(b, c.ahead)
+		c.ahead = c.ahead[n:]
+		return n, nil
+	}
+	return c.read(b)
+}
+
+func (c *conn) read(b []byte) (int, error) {
 	c.reads.active.Add(1)
 	defer c.reads.active.Add(-1)
 	if err := c.reads.arm(c.Conn); err != nil {
@@ -78,6 +80,7 @@ type readDeadline struct {
 
 	mu    sync.Mutex
 	armed int64
+	ended bool // a watch is to end: its read has no time left, whatever was asked for
 }
 
 // An armed deadline that ends up to deadlineSlack before the one that was asked
@@ -92,6 +95,9 @@ func (d *readDeadline) arm(nc net.Conn) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	want := d.want.Load()
+	if d.ended {
+		want = longAgo
+	}
 	if want == d.armed {
 		return nil
 	}
@@ -104,6 +110,19 @@ func (d *readDeadline) arm(nc net.Conn) error {
 	}
 	return nc.SetReadDeadline(epoch.Add(time.Duration(want)))
 }
+
+// end breaks the read of a watch off, or lets reads be again.
+func (d *readDeadline) end(nc net.Conn, on bool) {
+	d.mu.Lock()
+	d.ended = on
+	d.mu.Unlock()
+	if on {
+		_ = d.arm(nc) // fails on a closed connection, whose reads have ended
+	}
+}
+
+// longAgo is a deadline that is over, see sinceEpoch.
+const longAgo = -int64(time.Hour)
 
 // epoch is what read deadlines count from, by the clock that never jumps.
 var epoch = time.Now()
@@ -119,28 +138,22 @@ func sinceEpoch(t time.Time) int64 {
 	return 1
 }
 
-// answerWith puts header lines, each with its end of line, into the head of the
-// answer that is about to be written. net/http would take two maps for them and
-// sort their names.
-func (c *conn) answerWith(lines []byte) { c.lines = lines }
-
 // writeStep is how much must leave within Limits.WriteStep.
 const writeStep = 64 << 10
 
-// Write writes b in steps, each with its time to leave.
+// Write writes what net/http has for the client.
 func (c *conn) Write(b []byte) (int, error) {
-	out := b
-	if len(c.lines) > 0 {
-		head := bytes.IndexByte(b, '\n') + 1 // the status line
-		c.whole = append(append(append(c.whole[:0], b[:head]...), c.lines...), b[head:]...)
-		out, c.lines = c.whole, c.lines[:0]
+	var err error
+	if c.next.set() {
+		err = c.next.write(c, b)
 	} else if status, f, ok := plainAnswer(b); ok {
 		c.l.metrics.refused(areaConnection, f.code)
-		out = rawAnswer(status, f)
+		_, err = c.write(rawAnswer(status, f))
+	} else {
+		return c.write(b)
 	}
-	n, err := c.write(out)
 	if err != nil {
-		return min(n, len(b)), err
+		return 0, err
 	}
 	return len(b), nil
 }
@@ -149,6 +162,7 @@ func (c *conn) Write(b []byte) (int, error) {
 // clears them after each request, would clear one that is to be used again.
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
+// write writes b in steps, each with its time to leave.
 func (c *conn) write(b []byte) (written int, err error) {
 	for {
 		// A deadline costs about as much as a small answer's copy: an armed one
@@ -188,37 +202,4 @@ func (c *conn) Close() error {
 		c.l.metrics.connections.Dec()
 	}
 	return c.Conn.Close()
-}
-
-// plainHead ends the head of the answers that net/http gives to what it cannot
-// parse. Answers of handlers never look so: theirs have a length or a Date.
-var plainHead = []byte("\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n")
-
-// expectHead begins the one answer of net/http to a request that it could parse:
-// an Expect header that it does not know. No handler answers 417.
-var expectHead = []byte("HTTP/1.1 417 ")
-
-// plainAnswer recognises such an answer and says it anew.
-func plainAnswer(b []byte) (status string, f failure, ok bool) {
-	const version = "HTTP/1.1 "
-	if bytes.HasPrefix(b, expectHead) {
-		return "417 Expectation Failed", failureOf(errcode.New(errcode.InvalidArgument, "the header Expect is not known here; send 100-continue, or none")), true
-	}
-	if len(b) > 512 || !bytes.HasPrefix(b, []byte(version)) || b[len(version)] != '4' && b[len(version)] != '5' {
-		return "", failure{}, false
-	}
-	end := bytes.IndexByte(b, '\r')
-	if end < 0 || !bytes.HasPrefix(b[end:], plainHead) {
-		return "", failure{}, false
-	}
-	status = string(b[len(version):end])
-	switch status[:min(3, len(status))] {
-	case "431":
-		f = failureOf(errcode.New(errcode.HeaderTooLarge, "the request line and headers are larger than this server reads; send fewer or shorter ones"))
-	case "501":
-		f = failureOf(errcode.New(errcode.UnsupportedType, "the transfer encoding is not accepted; send chunked, or a Content-Length"))
-	default:
-		f = failureOf(errcode.New(errcode.InvalidArgument, "the request is not HTTP as this server reads it: %s", status))
-	}
-	return status, f, true
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
@@ -101,20 +100,24 @@ func (x *exchange) messageForm(many bool) (string, error) {
 	return answerType(x.r, mediaBytes, mediaFrames)
 }
 
-// lease asks the broker. A wait ends when the client goes away or the server
-// drains. Without a wait nothing is cancelled: the answer is there at once, and
-// a client that has only closed its sending side still reads it.
+// lease asks the broker. Without a wait nothing is cancelled: the answer is there
+// at once, and a client that has only closed its sending side still reads it. So
+// a request that may wait asks without at first, and only a wait that begins is
+// watched: it ends when the client goes away or the server drains.
 func (s *Server) lease(x *exchange, req ConsumeRequest) ([]Message, error) {
-	if req.Wait == 0 {
-		return s.broker.Consume(s.base, req)
+	wait := req.Wait
+	req.Wait = 0
+	if msgs, err := s.broker.Consume(s.base, req); err != nil || len(msgs) > 0 || wait == 0 {
+		return msgs, err
 	}
-	ctx, cancel := s.whileServing(x.r.Context())
+	req.Wait = wait
+	ctx, cancel := s.whileServing(x.client())
 	defer cancel()
 	msgs, err := s.broker.Consume(ctx, req)
 	if ctx.Err() == nil {
 		return msgs, err
 	}
-	if x.r.Context().Err() != nil && len(msgs) > 0 {
+	if x.client().Err() != nil && len(msgs) > 0 {
 		// The client went away while its records were on their way: they go
 		// back now, not when their leases end.
 		s.giveBack(req, msgs)
@@ -151,7 +154,7 @@ func (s *Server) deliver(x *exchange, req ConsumeRequest, msgs []Message, many b
 		s.giveBack(req, msgs)
 		return err
 	}
-	x.Header()["Cache-Control"] = noStore
+	x.head("Cache-Control", "no-store")
 	if err := x.writeMessages(msgs, many, form, true); err != nil {
 		s.giveBack(req, msgs)
 		panic(http.ErrAbortHandler)
@@ -204,20 +207,8 @@ func (x *exchange) writeFrames(msgs []Message, lease bool) error {
 		out.b = appendMessageFrame(out.b, x.topic, &msgs[i], lease)
 	}
 	// The bytes are whatever a producer sent: no browser may guess their type.
-	x.Header()["X-Content-Type-Options"] = noSniff
+	x.head("X-Content-Type-Options", "nosniff")
 	return x.send(typeFrames, out.b)
-}
-
-// send is reply for answers whose loss matters.
-func (x *exchange) send(contentType []string, body []byte) error {
-	h := x.Header()
-	h["Content-Type"] = contentType
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	x.WriteHeader(http.StatusOK)
-	if _, err := x.Write(body); err != nil {
-		return err
-	}
-	return x.flush()
 }
 
 // replay answers with one record of the log, without a lease.
@@ -249,7 +240,7 @@ func (s *Server) replay(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.Header()["Cache-Control"] = noStore
+	x.head("Cache-Control", "no-store")
 	// A failed write loses nothing: the connection is closed, the record stays.
 	_ = x.writeMessages([]Message{msg}, false, form, false)
 	return nil

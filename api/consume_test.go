@@ -149,11 +149,14 @@ func TestB84DeadPollerReleases(t *testing.T) {
 	}
 }
 
-// lateBroker leases although its context has ended, as a broker may that finds
-// a record in the same moment.
+// lateBroker leases although the context of a wait has ended, as a broker may that
+// finds a record in the same moment.
 type lateBroker struct{ *fakeBroker }
 
 func (b lateBroker) Consume(ctx context.Context, req ConsumeRequest) ([]Message, error) {
+	if req.Wait == 0 {
+		return nil, nil
+	}
 	<-ctx.Done()
 	req.Wait = 0
 	return b.fakeBroker.Consume(context.Background(), req)

@@ -20,8 +20,10 @@
 // A request lives in an exchange, which is pooled with its buffers: records
 // handed to the broker point into them and are valid until the call returns.
 // [Server.Serve] owns its listener. The goroutines are those of net/http, one
-// per connection, and one for each connection that is turned away beyond the
-// bound (Limits.RefusalsAtATime at the most); [Server.Shutdown] waits for all.
+// per connection, one for each request that waits or streams, which watches its
+// connection for its end and ends with it, and one for each connection that is
+// turned away beyond the bound (Limits.RefusalsAtATime at the most);
+// [Server.Shutdown] waits for all.
 //
 // # Order of checks
 //

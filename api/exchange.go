@@ -1,8 +1,8 @@
 package api
 
 import (
+	"context"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -14,10 +14,9 @@ import (
 
 // Header values that are shared by all answers: setting them costs nothing.
 var (
-	typeJSON   = []string{"application/json"}
-	typeNDJSON = []string{"application/x-ndjson"}
-	typeBytes  = []string{"application/octet-stream"}
-	noStore    = []string{"no-store"}
+	typeJSON   = []string{mediaJSON}
+	typeNDJSON = []string{mediaNDJSON}
+	typeBytes  = []string{mediaBytes}
 	noSniff    = []string{"nosniff"}
 	connClose  = []string{"close"}
 )
@@ -29,7 +28,10 @@ type exchange struct {
 	s           *Server
 	w           http.ResponseWriter
 	r           *http.Request
-	conn        *conn // nil where Serve does not run
+	conn        *conn           // nil where Serve does not run
+	direct      bool            // the connection knows more of the answer than net/http
+	here        context.Context // see client
+	unwatch     func()          // nil: nobody watches
 	route       *route
 	params      httprouter.Params
 	query       query
@@ -73,17 +75,6 @@ func (x *exchange) Write(b []byte) (int, error) {
 // flush hands everything written so far to the connection.
 func (x *exchange) flush() error { return http.NewResponseController(x.w).Flush() }
 
-// reply writes a whole answer. The length is always said, so that a client of
-// HTTP/1.0 can keep its connection.
-func (x *exchange) reply(status int, contentType []string, body []byte) {
-	h := x.Header()
-	h["Content-Type"] = contentType
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
-	x.WriteHeader(status)
-	// A failed write is seen by the connection, which is closed then.
-	_, _ = x.Write(body)
-}
-
 // buffer returns an empty pooled buffer that lives until the answer is done.
 func (x *exchange) buffer() *buffer {
 	if !x.ownUsed {
@@ -110,7 +101,9 @@ func (x *exchange) reset(s *Server, w http.ResponseWriter, r *http.Request) {
 	x.s, x.w, x.r, x.conn = s, w, r, connOf(r)
 	if x.conn != nil {
 		// The last answer may have left before its handler ended.
-		x.conn.now, x.conn.lines, x.conn.large = time.Time{}, x.conn.lines[:0], false
+		x.conn.now, x.conn.large = time.Time{}, false
+		x.conn.next.forget()
+		x.direct = r.Method != http.MethodHead // whose length net/http has to know
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -30,9 +29,6 @@ const (
 
 // produce appends one record: the body, byte for byte.
 func (s *Server) produce(x *exchange) error {
-	if x.conn != nil {
-		x.conn.deaf.Store(true) // whoever leaves has their record stored all the same
-	}
 	req, err := x.produceRequest()
 	if err != nil {
 		return err
@@ -181,22 +177,10 @@ func (x *exchange) produced(got *Produced) error {
 
 // accepted answers 202 with the place in two headers.
 func (x *exchange) accepted(place *Placement) {
-	if x.conn == nil {
-		h := x.Header()
-		h.Set("Tidemark-Partition", strconv.FormatUint(uint64(place.Partition), 10))
-		if place.FirstOffset >= 0 {
-			h.Set("Tidemark-Offset", strconv.FormatInt(place.FirstOffset, 10))
-		}
-		x.WriteHeader(http.StatusAccepted)
-		return
-	}
-	lines := append(x.conn.lines[:0], "Tidemark-Partition: "...)
-	lines = strconv.AppendUint(lines, uint64(place.Partition), 10)
+	x.headInt("Tidemark-Partition", int64(place.Partition))
 	if place.FirstOffset >= 0 {
-		lines = append(lines, "\r\nTidemark-Offset: "...)
-		lines = strconv.AppendInt(lines, place.FirstOffset, 10)
+		x.headInt("Tidemark-Offset", place.FirstOffset)
 	}
-	x.conn.answerWith(append(lines, "\r\n"...))
 	x.WriteHeader(http.StatusAccepted)
 }
 

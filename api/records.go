@@ -57,7 +57,7 @@ func (s *Server) readRecords(x *exchange) error {
 	if form != nil && form.end == nil && !x.r.ProtoAtLeast(1, 1) {
 		return errcode.New(errcode.UnsupportedType, "a stream of type %s ends with a trailer, which HTTP/1.0 does not have: ask with HTTP/1.1, or for %s", media, mediaNDJSON)
 	}
-	x.Header()["Cache-Control"] = noStore
+	x.head("Cache-Control", "no-store")
 	ctx, cancel := s.readContext(x, req, form != nil)
 	defer cancel()
 	reader, err := s.broker.ReadLog(ctx, req)
@@ -79,10 +79,10 @@ func (s *Server) readRecords(x *exchange) error {
 // awaitRecord waits at the end of the log. A wait that the server's end cuts
 // short has found nothing, as one whose time is over.
 func (s *Server) awaitRecord(x *exchange, reader LogReader, wait time.Duration) error {
-	ctx, cancel := s.whileServing(x.r.Context())
+	ctx, cancel := s.whileServing(x.client())
 	defer cancel()
 	_, err := reader.Wait(ctx, wait)
-	if errcode.Is(err, errcode.Canceled) && x.r.Context().Err() == nil {
+	if errcode.Is(err, errcode.Canceled) && x.client().Err() == nil {
 		return nil
 	}
 	return err
@@ -94,9 +94,9 @@ func (s *Server) awaitRecord(x *exchange, reader LogReader, wait time.Duration) 
 func (s *Server) readContext(x *exchange, req ReadRequest, streamed bool) (context.Context, context.CancelFunc) {
 	switch {
 	case req.Follow:
-		return s.whileServing(x.r.Context())
+		return s.whileServing(x.client())
 	case streamed:
-		return context.WithCancel(x.r.Context())
+		return context.WithCancel(x.client())
 	default:
 		return s.bounded()
 	}

@@ -174,6 +174,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // finish counts the request and survives a panic of its handler.
 func (s *Server) finish(x *exchange, started time.Time) {
 	p := recover()
+	if x.unwatch != nil {
+		x.unwatch()
+	}
 	if p != nil && !isAbort(p) {
 		s.metrics.panics.Inc()
 		s.log.Error("a handler panicked: this is a bug, please report it",
@@ -190,7 +193,6 @@ func (s *Server) finish(x *exchange, started time.Time) {
 	now := time.Now()
 	if x.conn != nil {
 		x.conn.now = now // the answer leaves next
-		x.conn.deaf.Store(false)
 	}
 	series := s.seriesOf(x)
 	series.done(status, now.Sub(started).Seconds(), x.in, x.out)

@@ -59,7 +59,7 @@ func (t *logStream) run(ctx context.Context) error {
 		case err == nil:
 		case errors.Is(err, io.EOF):
 			return t.end()
-		case t.follow && t.s.draining.Err() != nil && t.x.r.Context().Err() == nil:
+		case t.follow && t.s.draining.Err() != nil && t.x.client().Err() == nil:
 			t.resume = t.reader.ResumeOffset()
 			return t.end()
 		default:

@@ -114,11 +114,11 @@ func t8(ctx context.Context, g *rig) ([]figure, error) {
 
 // S11: allocations a record, over the whole process.
 func s11(ctx context.Context, g *rig) ([]figure, error) {
-	b, err := output(ctx, g.root, nil, "go", "test", "-count=1", "-v", "-run", "^TestProduceAllocations$", "./api")
+	b, err := output(ctx, g.root, nil, "go", "test", "-count=1", "-v", "-run", "^TestAllocations$", "./api")
 	if err != nil {
 		return nil, err
 	}
-	m := regexp.MustCompile(`bare ([\d.]+), produce`).FindSubmatch(b)
+	m := regexp.MustCompile(`single produce: allocations a request: bare ([\d.]+),`).FindSubmatch(b)
 	if m == nil {
 		return nil, fmt.Errorf("the test of allocations printed %.300q", b)
 	}
