@@ -31,6 +31,11 @@ func (l *Log) wait(ctx context.Context, lsn uint64, synced bool) error {
 	mark := &l.written
 	if synced {
 		mark = &l.durable
+	} else if l.several.Load() && l.written.Load() < lsn {
+		// The last write brought frames of several. One that leads right away would
+		// take its own frame alone: who goes last writes for all, and the others
+		// find theirs written. A lone caller does not come here to wait.
+		runtime.Gosched()
 	}
 	for mark.Load() < lsn {
 		if ctx.Err() != nil {
@@ -173,6 +178,7 @@ func (l *Log) writeStaged() error {
 		l.mu.Lock()
 		l.mu.full = append(l.mu.full[:0], l.mu.full[1:]...)
 		l.written.Store(g.first + uint64(g.frames) - 1)
+		l.several.Store(g.frames > 1)
 		l.mu.release(g)
 	}
 	l.mu.Unlock()

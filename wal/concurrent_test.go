@@ -4,12 +4,51 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 )
+
+// Proves that those who wait for the write at the same time share one, once the last
+// group had several frames, and that a group of one ends that: each of 32 callers
+// would else write a block of its own.
+func TestWritesAreShared(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // who yields is overtaken by all
+	fs := newFS()
+	l := mustOpen(t, testOptions(fs))
+	const callers = 32
+	l.several.Store(true)
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			s, err := l.Reserve(KindCommit, 10)
+			if err == nil {
+				s.Done()
+				err = l.WaitWritten(context.Background(), s.LSN)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	l.several.Store(true)
+	write(t, l.Log, 1, 10)
+	if l.several.Load() {
+		t.Error("a group of one frame counts as one of several")
+	}
+	mustClose(t, l)
+	groups := 0
+	for _, name := range logFiles(t, fs) {
+		groups += len(spansOf(t, read(t, fs, name)))
+	}
+	if groups > callers/2 { // with those of the single caller and of the close
+		t.Errorf("%d callers wrote %d groups", callers, groups)
+	}
+}
 
 // 64 goroutines append, wait for one mark or the other, read and hold, over
 // rotations and recycling; then a restart has every acknowledged frame that a

@@ -18,6 +18,7 @@ type Log struct {
 	// written and durable only rise. They are stored under mu, so that a waiter
 	// that has checked them under mu cannot miss the broadcast.
 	written, durable atomic.Uint64
+	several          atomic.Bool // the last group that was written had several frames
 
 	// syncMu is held across every fdatasync of a log file, on purpose: the
 	// kernel reports a failed write-back to one caller per descriptor, so of
