@@ -357,3 +357,38 @@ func TestWaitBoundsCommittedAlone(t *testing.T) {
 		}
 	}
 }
+
+// A produce whose wait is over before anybody has led a sync leaves its record in
+// the log's buffers. It is not visible before it is durable (I2), and it becomes
+// both without another produce: the log's clock syncs what was left, within about
+// a second, and who waits for records gets it.
+func TestLeftAloneBecomesVisible(t *testing.T) {
+	m := newMemNode(t, nil)
+	defer func() { m.close() }()
+	createTopic(t, m.Node, "t", 1)
+	p := m.topics.Load().byName["t"].partitions[0]
+	over, end := context.WithCancel(context.Background())
+	end()
+	for offset := range int64(2) {
+		var seen atomic.Int64 // what was visible when the first sync of the log began
+		seen.Store(-1)
+		m.fs.set(func(op, path string) error {
+			if op == "sync" && inWAL(path) {
+				seen.CompareAndSwap(-1, p.Stats().HighWatermark)
+			}
+			return nil
+		}, nil)
+		got, err := m.Produce(over, broker.ProduceRequest{Topic: "t", Ack: broker.AckCommitted, Records: numbered(int(offset), 1)})
+		if !errcode.Is(err, errcode.NotConfirmed) || len(got.Placements) != 1 || got.Placements[0].FirstOffset != offset {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		msgs, err := m.Consume(context.Background(), broker.ConsumeRequest{Topic: "t", Group: broker.DefaultGroup, Partition: -1, Max: 1, Wait: 20 * time.Second})
+		if err != nil || len(msgs) != 1 || msgs[0].Offset != offset {
+			t.Fatalf("record %d did not come: %v %v", offset, msgs, err)
+		}
+		if high := seen.Load(); high != offset {
+			t.Errorf("the log ended at %d while record %d was being synced", high, offset)
+		}
+	}
+	m.fs.set(nil, nil)
+}
