@@ -50,6 +50,7 @@ func placedAt(got broker.Produced, err error, offset int64, count int) (next int
 
 // appendEncodedAt is appendAt of a batch as a Kafka client encodes it.
 func appendEncodedAt(t testing.TB, n *Node, topic string, offset int64, ack broker.Ack, values []string) (next int64, err error) {
+	t.Helper()
 	var recs []broker.Record
 	for i, v := range values {
 		recs = append(recs, broker.Record{Offset: int64(i), Timestamp: time.Now().UnixMilli(), Value: []byte(v)})

@@ -67,14 +67,12 @@ func (p *process) report(err error) int {
 // that of "tidemark consume | head -1" is: it has what it wanted. What failed
 // besides is an error.
 func readerGone(err error) bool {
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
+	var several interface{ Unwrap() []error }
+	if errors.As(err, &several) {
 		return !slices.ContainsFunc(several.Unwrap(), func(e error) bool { return !readerGone(e) })
 	}
-	if path, ok := err.(*fs.PathError); ok {
-		return path.Path == os.Stdout.Name() && path.Err == syscall.EPIPE
-	}
-	inner := errors.Unwrap(err)
-	return inner != nil && readerGone(inner)
+	var path *fs.PathError
+	return errors.As(err, &path) && path.Path == os.Stdout.Name() && errors.Is(path.Err, syscall.EPIPE)
 }
 
 // oneLine joins the lines of a message: scripts read one line per error.

@@ -324,7 +324,7 @@ func (s *server) announce(p *process) error {
 	enc := json.NewEncoder(p.stdout)
 	enc.SetEscapeHTML(false) // URLs have ampersands
 	if err := enc.Encode(line); err != nil {
-		return fmt.Errorf("write the ready line to stdout: %v", err) // a node that ends says why, also when nobody reads
+		return errors.New("write the ready line to stdout: " + err.Error()) // a node that ends says why, also when nobody reads
 	}
 	return nil
 }
