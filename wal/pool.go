@@ -180,6 +180,9 @@ func (l *Log) fill() {
 		}
 		if err := l.prewrite(); err != nil {
 			l.files.giveUp()
+			if errcode.Is(err, errcode.Closed) {
+				return
+			}
 			l.o.Logger.Warn("wal: no spare file could be prewritten, files grow instead", "dir", l.o.Dir, "error", err)
 			return
 		}
