@@ -79,6 +79,7 @@ func TestAnswersAreThoseOfNetHTTP(t *testing.T) {
 // wholeAnswer is the answer with its headers in order of their names and without
 // its time, and whether the connection takes another request after it.
 func wholeAnswer(t *testing.T, s *site, request string) string {
+	t.Helper()
 	nc, r := s.raw(request)
 	defer nc.Close()
 	var head []string
