@@ -37,7 +37,7 @@ type Ready struct {
 type Child struct {
 	Ready Ready
 	cmd   *exec.Cmd
-	tail  tail
+	tail  Tail
 	ended chan struct{}
 	err   error // after ended
 	stop  sync.Once
@@ -73,7 +73,7 @@ func Start(ctx context.Context, env []string, path string, args ...string) (*Chi
 	}
 	if err != nil {
 		_ = c.Stop() // that it was not ready is the error
-		return nil, fmt.Errorf("start %s %s: %w: %s", path, strings.Join(args, " "), err, c.tail.last())
+		return nil, fmt.Errorf("start %s %s: %w: %s", path, strings.Join(args, " "), err, c.tail.Last())
 	}
 	return c, nil
 }
@@ -91,7 +91,7 @@ func (c *Child) Stop() error {
 		}
 	})
 	if c.err != nil {
-		return fmt.Errorf("%s ended: %w: %s", c.cmd.Path, c.err, c.tail.last())
+		return fmt.Errorf("%s ended: %w: %s", c.cmd.Path, c.err, c.tail.Last())
 	}
 	return nil
 }
@@ -111,29 +111,4 @@ func readLine(out io.Reader, into *Ready) error {
 		return fmt.Errorf("its first line is %.200q, not where it serves", line)
 	}
 	return nil
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-// Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p...)
-	if len(t.b) > 2*keptBytes {
-		t.b = slices.Clone(t.b[len(t.b)-keptBytes:])
-	}
-	return len(p), nil
-}
-
-// last returns the last lines.
-func (t *tail) last() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	b := t.b[max(0, len(t.b)-keptBytes):]
-	return strings.TrimSpace(string(b[max(0, len(b)-600):]))
 }

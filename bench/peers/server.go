@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,23 +10,23 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tidemark-mq/tidemark/bench/child"
 )
 
 const (
 	readyTime = 30 * time.Second
 	stopTime  = 20 * time.Second // between SIGTERM and SIGKILL
 	portTries = 5                // another process can take a port between its choice and its use
-	keptBytes = 4 << 10          // of a server's output
 )
 
 // server is a peer's process.
 type server struct {
 	cmd   *exec.Cmd
 	addr  string
-	out   output
+	out   child.Tail
 	ended chan struct{}
 	err   error // after ended
 }
@@ -74,7 +73,7 @@ func startOnce(ctx context.Context, program string, args func(port string) []str
 	}
 	if err := s.wait(ctx, ready); err != nil {
 		_ = s.stop() // that it was not ready is the error
-		return nil, fmt.Errorf("%s: %w: %s", filepath.Base(program), err, s.out.last())
+		return nil, fmt.Errorf("%s: %w: %s", filepath.Base(program), err, s.out.Last())
 	}
 	return s, nil
 }
@@ -111,7 +110,7 @@ func (s *server) stop() error {
 	}
 	var exit *exec.ExitError
 	if errors.As(s.err, &exit) && exit.Sys().(syscall.WaitStatus).Signaled() && exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
-		return fmt.Errorf("%s ended: %w: %s", filepath.Base(s.cmd.Path), s.err, s.out.last())
+		return fmt.Errorf("%s ended: %w: %s", filepath.Base(s.cmd.Path), s.err, s.out.Last())
 	}
 	return nil
 }
@@ -128,29 +127,6 @@ func version(ctx context.Context, program string) (string, error) {
 	}
 	line, _, _ := strings.Cut(strings.TrimSpace(string(b)), "\n")
 	return line, nil
-}
-
-// output keeps the end of what a server prints.
-type output struct {
-	mu sync.Mutex
-	b  []byte
-}
-
-// Write implements io.Writer.
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.b = append(o.b, p...)
-	if len(o.b) > 2*keptBytes {
-		o.b = bytes.Clone(o.b[len(o.b)-keptBytes:])
-	}
-	return len(p), nil
-}
-
-func (o *output) last() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.TrimSpace(string(o.b[max(0, len(o.b)-600):]))
 }
 
 // under makes a directory for one run of a server.

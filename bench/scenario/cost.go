@@ -12,6 +12,7 @@ import (
 	"github.com/tidemark-mq/tidemark/bench/load"
 	"github.com/tidemark-mq/tidemark/bench/report"
 	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
 // Prices are what a store asks for, in dollars.
@@ -25,10 +26,11 @@ type Prices struct {
 	Retention time.Duration // of the records in the archive, for storage
 }
 
-// DefaultPrices are those of S3 Standard in its first region.
+// DefaultPrices are those of S3 Standard in its first region, by which a node
+// estimates its requests too.
 func DefaultPrices() Prices {
 	return Prices{
-		Put: 0.005, Get: 0.0004, List: 0.005, Storage: 0.023,
+		Put: 1000 * objstore.PutPrice, Get: 1000 * objstore.GetPrice, List: 1000 * objstore.PutPrice, Storage: 0.023,
 		Source:    "list prices of Amazon S3 Standard, US East (N. Virginia), first tier, https://aws.amazon.com/s3/pricing/",
 		Retention: 7 * 24 * time.Hour,
 	}

@@ -28,18 +28,18 @@ type Metrics struct {
 // Standard in its first region. It is an estimate: other stores have other
 // prices, retention in them and traffic out of them are not in it.
 const (
-	putPrice = 0.005 / 1000 // and list
-	getPrice = 0.0004 / 1000
+	PutPrice = 0.005 / 1000 // and list; deletes are free
+	GetPrice = 0.0004 / 1000
 )
 
 func priceOf(op string) float64 {
 	switch op {
 	case "put", "list":
-		return putPrice
+		return PutPrice
 	case "delete":
 		return 0
 	}
-	return getPrice
+	return GetPrice
 }
 
 // NewMetrics returns the metrics of a node's stores, registered with reg unless
