@@ -54,14 +54,14 @@ func TestMarksUnderTraffic(t *testing.T) {
 		mem := newFS()
 		o := testOptions(mem)
 		o.AckSyncInterval = time.Second
-		clock := time.Now()
-		o.Now = func() time.Time { return clock }
+		var back atomic.Int64
+		o.Now = func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }
 		l := mustOpen(t, o)
 		for i := range 100 {
 			put(t, l.Log, 1, 10)
 			time.Sleep(100 * time.Millisecond)
 			if i == 50 {
-				clock = clock.Add(-time.Hour)
+				back.Store(int64(time.Hour))
 			}
 		}
 		mustClose(t, l)

@@ -52,12 +52,22 @@ func TestReload(t *testing.T) {
 	hup := func(result string, n *int, says ...string) {
 		t.Helper()
 		*n++
+		before := len(linesOf(p.Stderr()))
 		if err := syscall.Kill(p.PID(), syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the reload is "+result, func() bool { return counted(result) == fmt.Sprint(*n) })
-		lines := linesOf(p.Stderr())
-		last := lines[len(lines)-1]
+		// What it logged comes here by a pipe, later than the count perhaps.
+		var last string
+		eventually(t, "the log says so", func() bool {
+			for _, line := range linesOf(p.Stderr())[before:] {
+				if strings.Contains(line, "the new configuration is refused") || strings.Contains(line, "the configuration was read again") {
+					last = line
+					return true
+				}
+			}
+			return false
+		})
 		for _, s := range says {
 			if !strings.Contains(last, s) {
 				t.Errorf("no word of %q in %s", s, last)

@@ -59,13 +59,14 @@ func (r *Reloader) Run(ctx context.Context, signals <-chan os.Signal) {
 
 func (r *Reloader) once() {
 	changes, err := r.reload()
+	// The log first: who sees the count finds the reason.
 	if err != nil {
+		r.log.Error("the new configuration is refused, the node goes on with the one it has", "error", err)
 		r.refuse.Inc()
 		r.ok.Set(0)
-		r.log.Error("the new configuration is refused, the node goes on with the one it has", "error", err)
 		return
 	}
+	r.log.Info("the configuration was read again", "changes", append([]string{}, changes...)) // [] in the log, not null
 	r.done.Inc()
 	r.ok.Set(1)
-	r.log.Info("the configuration was read again", "changes", append([]string{}, changes...)) // [] in the log, not null
 }
