@@ -175,7 +175,7 @@ func (r *LogReader) nextLine() (broker.Message, error) {
 		return broker.Message{}, err
 	}
 	if err := json.Unmarshal(r.line, &l); err != nil {
-		return broker.Message{}, err
+		return broker.Message{}, errcode.New(errcode.Internal, "the log has a line that is no record: %.100q: %w", r.line, err)
 	}
 	if l.End {
 		r.done, r.resume = true, l.Resume
@@ -202,16 +202,27 @@ func (r *LogReader) readLine() error {
 }
 
 func (r *LogReader) broken(err error) error {
-	code := errcode.Transient
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	where := "nothing was read"
+	if r.resume >= 0 {
+		where = "read on from offset " + strconv.FormatInt(r.resume, 10)
+	}
+	code, what := errcode.Transient, "the stream broke off before its end marker"
+	switch {
+	case errcode.Is(err, errcode.Internal):
+		what = "the stream cannot be read"
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		code = errcode.Canceled
 	}
-	return errcode.Wrap(code, err, "the stream broke off before its end marker; read on from offset %d", r.resume)
+	return errcode.Wrap(code, err, "%s; %s", what, where)
 }
 
 // ResumeOffset is where a new read goes on after the last record that Next
 // returned; -1 before the first record of a read from the oldest offset.
 func (r *LogReader) ResumeOffset() int64 { return r.resume }
+
+// Buffered is how many bytes of the stream have arrived and were not returned: at
+// 0 the next Next waits for the node.
+func (r *LogReader) Buffered() int { return r.in.Buffered() }
 
 // Close ends the stream.
 func (r *LogReader) Close() error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -61,7 +60,8 @@ at once; each showing counts as a delivery.`,
 			if partition < 0 || partition >= broker.MaxPartitions {
 				return usagef("--partition %d is not between 0 and %d", partition, broker.MaxPartitions-1)
 			}
-			o.partition = strconv.Itoa(partition)
+			p := uint32(partition)
+			o.partition = &p
 		}
 		cl, err := c.open()
 		if err != nil {
@@ -78,8 +78,8 @@ at once; each showing counts as a delivery.`,
 
 type consumeOptions struct {
 	topic     string
-	partition string // "" = any
-	max       int    // 0 = no end
+	partition *uint32 // nil = any
+	max       int     // 0 = no end
 	wait      time.Duration
 	noAck     bool
 	peek      bool
@@ -151,24 +151,43 @@ func (c *consumer) take(ctx context.Context, left int) ([]leased, error) {
 }
 
 func (c *consumer) lease(ctx context.Context, left int, wait time.Duration) ([]leased, error) {
-	q := url.Values{}
-	if c.partition != "" {
-		q.Set("partition", c.partition)
+	n := maxLeases
+	if left > 0 {
+		n = min(left, n)
+	}
+	if c.out.raw {
+		return c.leaseValues(ctx, n, wait)
+	}
+	return c.leaseLines(ctx, n, wait)
+}
+
+// leaseValues leases records for the bytes of their values.
+func (c *consumer) leaseValues(ctx context.Context, n int, wait time.Duration) ([]leased, error) {
+	msgs, err := c.client.Consume(ctx, c.topic, client.ConsumeOptions{Partition: c.partition, Max: n, Wait: wait})
+	if err != nil {
+		return nil, explain(err, c.wire.base)
+	}
+	if len(msgs) == 0 {
+		return nil, errNothing
+	}
+	batch := make([]leased, len(msgs))
+	for i := range msgs {
+		batch[i] = leased{msgs[i].Handle, msgs[i].Value}
+	}
+	return batch, nil
+}
+
+// leaseLines leases records as the node writes them.
+func (c *consumer) leaseLines(ctx context.Context, n int, wait time.Duration) ([]leased, error) {
+	q := url.Values{"max": {strconv.Itoa(n)}}
+	if c.partition != nil {
+		q.Set("partition", strconv.Itoa(int(*c.partition)))
 	}
 	if wait > 0 {
 		q.Set("wait", wait.String())
 	}
 	path := topicPath(c.topic, "/consume")
-	if c.out.raw {
-		// One at a time: only then every byte of the value is kept.
-		h, value, err := c.wire.read(ctx, http.MethodPost, path, q, "application/octet-stream")
-		return []leased{{h.Get("Tidemark-Receipt-Handle"), value}}, err
-	}
-	if left <= 0 {
-		left = math.MaxInt
-	}
-	q.Set("max", strconv.Itoa(min(left, maxLeases)))
-	_, body, err := c.wire.read(ctx, http.MethodPost, path, q, "application/json")
+	body, err := c.wire.read(ctx, http.MethodPost, path, q)
 	if err != nil {
 		return nil, err
 	}

@@ -61,18 +61,17 @@ func (w *wire) send(ctx context.Context, method, path string, query url.Values, 
 	return nil, explain(errcode.New(code, "%s", said.Error), w.base)
 }
 
-// read returns an answer's header and whole body.
-func (w *wire) read(ctx context.Context, method, path string, query url.Values, accept string) (http.Header, []byte, error) {
-	res, err := w.send(ctx, method, path, query, accept)
+// read returns the whole JSON of an answer, errNothing if it has none.
+func (w *wire) read(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
+	res, err := w.send(ctx, method, path, query, "application/json")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { _ = res.Body.Close() }() // it has been read
 	if res.StatusCode == http.StatusNoContent {
-		return res.Header, nil, errNothing
+		return nil, errNothing
 	}
-	body, err := readAtMost(res.Body, "the answer", maxRecordAnswer)
-	return res.Header, body, err
+	return readAtMost(res.Body, "the answer", maxRecordAnswer)
 }
 
 // errNothing: there was no record in time.
