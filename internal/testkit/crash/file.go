@@ -114,20 +114,24 @@ func (*file) Fd() uintptr { return vfs.InvalidFd }
 func (f *file) Stat() (vfs.FileInfo, error) {
 	f.fs.mu.Lock()
 	defer f.fs.mu.Unlock()
-	return &info{path.Base(f.name), f.n.size, f.n.dir}, nil
+	return &info{path.Base(f.name), f.n.size, f.n.dir, f.n}, nil
 }
 
 type info struct {
 	name string
 	size int64
 	dir  bool
+	n    *inode
 }
 
 func (i *info) Name() string       { return i.name }
 func (i *info) Size() int64        { return i.size }
 func (i *info) ModTime() time.Time { return time.Time{} }
 func (i *info) IsDir() bool        { return i.dir }
-func (i *info) Sys() any           { return nil }
+
+// Sys is equal for two descriptions of one file, as an inode's number is while
+// the file is open.
+func (i *info) Sys() any { return i.n }
 
 func (i *info) Mode() os.FileMode {
 	if i.dir {

@@ -3,9 +3,10 @@ package crash
 // shares says how many of a thousand histories each model makes. The dear ones
 // (a history of the engine opens Pebble, one of a node Raft as well) make few.
 var shares = map[string]int{
-	"wal":       434,
+	"wal":       374,
 	"segment":   220,
 	"chain":     170,
+	"objects":   60,
 	"queue":     100,
 	"partition": 66,
 	"node":      10,

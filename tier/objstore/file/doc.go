@@ -8,9 +8,13 @@
 // is synced, and only then gets its name. A create-only put names it with
 // link(2), which the kernel refuses when the name is taken; of many writers, in
 // whatever process, one wins. Put returns when the name is durable too: the
-// directory of the object and every directory above it up to the root have been
-// synced, because each of them may be new. The loser of a race syncs them as
-// well before it says Exists, so that what it reports cannot vanish.
+// directory of the object has been synced, and each directory above it whose
+// entry on the way there is not known to be durable. That is known of directories
+// whose way up this store has synced and which are the same ones still; the 128
+// used last are kept open for it. One that was there before, or that anybody
+// removed and made again, is synced again. The loser of a race does these syncs
+// as well before it says Exists, and a delete does its own when the object is
+// gone already, so that what they report cannot turn.
 //
 // A directory whose sync failed once is not believed again: the kernel may have
 // dropped what it could not write and say yes the next time. The store then

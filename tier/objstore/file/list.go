@@ -107,7 +107,7 @@ func (w *walk) entry(key string) error {
 // a slash, which is what its objects' keys sort by. dropped says that there are
 // more.
 func (w *walk) names(dir, after string) (names []string, dropped bool, err error) {
-	d, err := w.store.root.Open(path.Clean("./" + dir))
+	d, err := w.store.root.OpenFile(path.Clean("./"+dir), os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, false, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"sync"
 	"syscall"
@@ -98,7 +99,7 @@ func (s *Store) name(tmp, key string, createOnly bool) error {
 		}
 		switch {
 		case err == nil:
-			return s.syncUp(key)
+			return s.settle(path.Dir(key))
 		case errors.Is(err, fs.ErrNotExist) && try < nameRetries:
 			// A Delete removed the directory, empty for a moment, between the
 			// two calls. If the temporary file is gone it ends after the tries.
@@ -118,43 +119,51 @@ func (s *Store) taken(key string) error {
 	if err != nil || !st.Mode().IsRegular() {
 		return errcode.New(errcode.InvalidArgument, "put %s: the key or a part of it is a directory or an object already; keys must not continue each other with a slash", key)
 	}
-	if err := s.syncUp(key); err != nil {
+	if err := s.settle(path.Dir(key)); err != nil {
 		return err
 	}
 	return errcode.New(errcode.Exists, "put %s: the key is taken", key)
 }
 
-// syncUp syncs the directory of key and all above it up to the root. The upper
-// ones may have been made a moment ago by another writer who has not synced them
-// yet; syncing a clean directory costs little.
-func (s *Store) syncUp(key string) error {
-	for dir := path.Dir(key); ; dir = path.Dir(dir) {
-		if err := s.syncDir(dir); err != nil {
-			return err
-		}
-		if dir == "." {
-			return nil
-		}
-	}
-}
-
-// syncDir makes the entries of a directory durable. A directory that is gone
-// has no entries to lose.
-func (s *Store) syncDir(dir string) error {
-	d, err := s.root.Open(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return errcode.Wrap(codeOf(err), err, "open directory %s in the archive %s", dir, s.dir)
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil {
-		err := errcode.Wrap(errcode.Transient, err, "sync directory %s in the archive %s", dir, s.dir)
-		s.broken.CompareAndSwap(nil, &err)
+// settle makes the names in dir durable, and dir's own way from the root where
+// that is not known to be: somebody may have made a directory a moment ago and
+// not have come to its sync.
+func (s *Store) settle(dir string) error {
+	d, err := s.syncDir(dir)
+	if err != nil || d == nil {
 		return err
 	}
+	info, err := d.Stat()
+	if err != nil || dir == "." || s.names.durable(dir, info) {
+		_ = d.Close() // it was only read
+		return errcode.Wrap(codeOf(err), err, "look at directory %s in the archive %s", dir, s.dir)
+	}
+	if err := s.settle(path.Dir(dir)); err != nil {
+		_ = d.Close()
+		return err
+	}
+	s.names.add(dir, d, info)
 	return nil
+}
+
+// syncDir makes the entries of a directory durable and returns it, open. A
+// directory that is gone has no entries to lose: then there is neither handle
+// nor error.
+func (s *Store) syncDir(dir string) (handle, error) {
+	d, err := s.root.OpenFile(dir, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, errcode.Wrap(codeOf(err), err, "open directory %s in the archive %s", dir, s.dir)
+	}
+	if err := d.Sync(); err != nil {
+		_ = d.Close()
+		err := errcode.Wrap(errcode.Transient, err, "sync directory %s in the archive %s", dir, s.dir)
+		s.broken.CompareAndSwap(nil, &err)
+		return nil, err
+	}
+	return d, nil
 }
 
 // writable returns an error after a directory sync has failed.
@@ -178,46 +187,58 @@ func (s *Store) Delete(ctx context.Context, keys []string) error {
 		if err := objstore.Ended(ctx, "delete", key); err != nil {
 			return err
 		}
-		removed, err := s.remove(key)
-		if err != nil {
+		if err := s.remove(key); err != nil {
 			return err
 		}
-		if removed {
-			dirs[s.prune(path.Dir(key))] = true
-		}
+		dirs[s.prune(path.Dir(key))] = true
 	}
 	// A delete that comes back after a crash is harmless for one object, but
 	// whoever counts what is left would be wrong: make them durable, each
-	// directory once.
+	// directory once. That holds for objects that were not there as well: who
+	// removed them may not have come to the sync.
 	for dir := range dirs {
-		if err := s.syncDir(dir); err != nil {
+		if err := s.syncLeft(dir); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// remove deletes one object and reports whether there was one.
-func (s *Store) remove(key string) (bool, error) {
+// syncLeft makes durable that something below dir is gone: it syncs dir, or the
+// lowest directory above it that is left.
+func (s *Store) syncLeft(dir string) error {
+	for {
+		d, err := s.syncDir(dir)
+		if err != nil {
+			return err
+		}
+		if d != nil {
+			return errcode.Wrap(errcode.Transient, d.Close(), "close directory %s in the archive %s", dir, s.dir)
+		}
+		if dir == "." {
+			return nil
+		}
+		dir = path.Dir(dir)
+	}
+}
+
+// remove deletes an object, if there is one.
+func (s *Store) remove(key string) error {
 	st, err := s.root.Lstat(key)
 	if err == nil && !st.IsDir() {
 		err = s.root.Remove(key)
-	} else if err == nil {
-		return false, nil // a directory is no object
-	}
+	} // a directory is no object
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		if alive := s.alive(); alive != nil {
-			return false, errcode.Wrap(errcode.Internal, alive, "delete %s", key)
-		}
-		return false, nil
+		return errcode.Wrap(errcode.Internal, s.alive(), "delete %s", key)
 	}
-	return err == nil, errcode.Wrap(codeOf(err), err, "delete %s", key)
+	return errcode.Wrap(codeOf(err), err, "delete %s", key)
 }
 
 // prune removes dir and the directories above it as long as they are empty, and
 // returns the lowest one that is left.
 func (s *Store) prune(dir string) string {
 	for dir != "." && s.root.Remove(dir) == nil {
+		s.names.drop(dir)
 		dir = path.Dir(dir)
 	}
 	return dir

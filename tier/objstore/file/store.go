@@ -33,22 +33,14 @@ type Options struct {
 // Store keeps objects as files under one directory.
 type Store struct {
 	dir    string
-	root   *os.Root
+	root   tree
 	opts   Options
+	names  names
 	broken atomic.Pointer[error] // the directory sync that failed
 }
 
 // Open opens the archive in dir, which is made, durably, if it does not exist.
 func Open(dir string, opts Options) (*Store, error) {
-	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.DiscardHandler)
-	}
-	if opts.Now == nil {
-		opts.Now = time.Now
-	}
-	if opts.TmpAge == 0 {
-		opts.TmpAge = time.Hour
-	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, errcode.Wrap(errcode.InvalidArgument, err, "open archive directory %s", dir)
@@ -60,7 +52,22 @@ func Open(dir string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, errcode.Wrap(codeOf(err), err, "open archive directory %s", dir)
 	}
-	s := &Store{dir: dir, root: root, opts: opts}
+	return openTree(rooted{root}, dir, opts)
+}
+
+// openTree opens the archive in a tree, which is closed with it. dir is for
+// messages.
+func openTree(root tree, dir string, opts Options) (*Store, error) {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.TmpAge == 0 {
+		opts.TmpAge = time.Hour
+	}
+	s := &Store{dir: dir, root: root, opts: opts, names: names{same: root.SameFile, most: maxNames}}
 	if err := s.openTmp(); err != nil {
 		root.Close()
 		return nil, err
@@ -145,7 +152,10 @@ func (s *Store) Capabilities() objstore.Capabilities {
 }
 
 // Close implements objstore.Store.
-func (s *Store) Close() error { return s.root.Close() }
+func (s *Store) Close() error {
+	s.names.close()
+	return s.root.Close()
+}
 
 // begin checks what every call on a key checks.
 func (s *Store) begin(ctx context.Context, op, key string) error {
@@ -156,7 +166,7 @@ func (s *Store) begin(ctx context.Context, op, key string) error {
 }
 
 // open opens the object's file for reading. A directory is no object.
-func (s *Store) open(ctx context.Context, op, key string) (*os.File, os.FileInfo, error) {
+func (s *Store) open(ctx context.Context, op, key string) (handle, os.FileInfo, error) {
 	if err := s.begin(ctx, op, key); err != nil {
 		return nil, nil, err
 	}

@@ -2,10 +2,13 @@ package file
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -195,18 +198,114 @@ func TestOpenMakesRoot(t *testing.T) {
 	}
 }
 
-// What one small create-only put costs: sync, link, and the syncs of five levels
-// of directories.
-func BenchmarkPut(b *testing.B) {
-	s, err := Open(b.TempDir(), Options{})
+// counted is a tree that counts its syncs.
+type counted struct {
+	tree
+	syncs *atomic.Int64
+}
+
+func (c counted) OpenFile(name string, flag int, perm fs.FileMode) (handle, error) {
+	h, err := c.tree.OpenFile(name, flag, perm)
 	if err != nil {
-		b.Fatal(err)
+		return nil, err
 	}
-	defer s.Close()
-	for i := 0; b.Loop(); i++ {
-		key := "d/01/topic/0/m/" + strconv.Itoa(i)
+	return countedFile{h, c.syncs}, nil
+}
+
+type countedFile struct {
+	handle
+	syncs *atomic.Int64
+}
+
+func (f countedFile) Sync() error {
+	f.syncs.Add(1)
+	return f.handle.Sync()
+}
+
+// openCounted opens an archive in dir whose syncs are counted.
+func openCounted(tb testing.TB, dir string) (*Store, *atomic.Int64) {
+	tb.Helper()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	syncs := new(atomic.Int64)
+	s, err := openTree(counted{rooted{root}, syncs}, dir, Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { s.Close() })
+	syncs.Store(0)
+	return s, syncs
+}
+
+// Proves what a put syncs: the object, its directory, and of the directories
+// above it only those whose names are not known to be on the disk: after a start
+// each once, and again after they were removed and made anew by whomever.
+func TestSyncsOfAPut(t *testing.T) {
+	dir := t.TempDir()
+	put(t, open(t, dir, Options{}), "a/b/old/k", "v") // by another process
+	s, syncs := openCounted(t, dir)
+	s.names.most = 8
+	remake := func(name string) func() {
+		return func() {
+			if err := errors.Join(os.RemoveAll(filepath.Join(dir, name)), os.MkdirAll(filepath.Join(dir, name), 0o700)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	remove := func() {
+		if err := s.Delete(t.Context(), []string{"a/b/c/1", "a/b/c/2"}); err != nil {
+			t.Fatal(err)
+		}
+		syncs.Store(0)
+	}
+	forget := func() {
+		for n := range s.names.most {
+			put(t, s, fmt.Sprintf("z/%d/k", n), "v")
+		}
+		syncs.Store(0)
+	}
+	for _, c := range []struct {
+		before func()
+		key    string
+		want   int64
+	}{
+		{nil, "a/b/c/1", 1 + 4},         // c, b, a, root
+		{nil, "a/b/c/2", 1 + 1},         // c
+		{nil, "a/b/d/1", 1 + 2},         // d, b
+		{nil, "a/b/old/1", 1 + 2},       // old, which was there before, b
+		{nil, "a/b/1", 1 + 1},           // b
+		{nil, "1", 1 + 1},               // root
+		{remove, "a/b/c/3", 1 + 2},      // c, which is a new one, b
+		{nil, "a/b/c/4", 1 + 1},         // c
+		{remake("a"), "a/b/c/5", 1 + 4}, // c, b, a, root
+		{remake("a/b/c"), "a/b/c/6", 1 + 2},
+		{forget, "a/b/c/7", 1 + 4},
+	} {
+		if c.before != nil {
+			c.before()
+		}
+		put(t, s, c.key, "v")
+		if n := syncs.Swap(0); n != c.want {
+			t.Errorf("put %s synced %d times, want %d", c.key, n, c.want)
+		}
+	}
+	if n := s.names.mu.used.Len(); n > s.names.most || n != len(s.names.mu.byName) {
+		t.Errorf("%d directories are open, %d known, at most %d wanted", n, len(s.names.mu.byName), s.names.most)
+	}
+}
+
+// What one small create-only put costs: the sync of the object, link, the sync of
+// its directory.
+func BenchmarkPut(b *testing.B) {
+	s, syncs := openCounted(b, b.TempDir())
+	n := 0
+	for ; b.Loop(); n++ {
+		key := "d/01/topic/0/m/" + strconv.Itoa(n)
 		if err := s.Put(b.Context(), key, strings.NewReader("v"), 1, objstore.PutOptions{CreateOnly: true}); err != nil {
 			b.Fatal(err)
 		}
 	}
+	b.ReportMetric(float64(syncs.Load())/float64(n), "syncs/op")
 }

@@ -18,7 +18,7 @@ const tmpDir = "~tmp"
 // crashes left behind.
 func (s *Store) openTmp() error {
 	if err := s.root.Mkdir(tmpDir, dirMode); err == nil {
-		if err := s.syncDir("."); err != nil {
+		if err := s.settle("."); err != nil {
 			return err
 		}
 	} else if !errors.Is(err, fs.ErrExist) {
@@ -50,7 +50,7 @@ func (s *Store) tryLink() error {
 }
 
 // createTmp makes a new temporary file and returns it with its path.
-func (s *Store) createTmp() (*os.File, string, error) {
+func (s *Store) createTmp() (handle, string, error) {
 	name := tmpDir + "/" + rand.Text()
 	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
@@ -67,20 +67,21 @@ func (s *Store) discard(name string) { _ = s.root.Remove(name) }
 // that is still going on writes all the time; one that rested that long and
 // comes back fails when it links, and is repeated.
 func (s *Store) sweep(before time.Time) error {
-	d, err := s.root.Open(tmpDir)
+	d, err := s.root.OpenFile(tmpDir, os.O_RDONLY, 0)
 	if err != nil {
 		return errcode.Wrap(codeOf(err), err, "open %s/%s", s.dir, tmpDir)
 	}
 	defer d.Close()
 	removed := 0
 	for {
-		names, err := d.Readdirnames(256)
+		names, err := d.ReadDir(readNames)
 		for _, n := range names {
-			st, err := s.root.Lstat(tmpDir + "/" + n)
+			name := tmpDir + "/" + n.Name()
+			st, err := s.root.Lstat(name)
 			if err != nil || !st.ModTime().Before(before) {
 				continue
 			}
-			if s.root.Remove(tmpDir+"/"+n) == nil {
+			if s.root.Remove(name) == nil {
 				removed++
 			}
 		}

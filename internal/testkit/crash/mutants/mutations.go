@@ -107,6 +107,16 @@ var mutations = []mutation{
 	{"I7", "upload: an entry without its object", []edit{{"tier/upload/work.go",
 		"	return u.judge(p, it, u.sender.put(ctx, p.pid, it))", "	_ = u.sender.put(ctx, p.pid, it)\n	return nil"}}, "./tier/upload", "TestFlippedByteStopsPartition"},
 
+	// The archive in a directory.
+	{"I1", "objects: a directory is known by its name alone", []edit{{"tier/objstore/file/names.go",
+		"e == nil || !n.same(e.Value.(*known).info, now)", "e == nil"}}, "./tier/objstore/file", histories},
+	{"I1", "objects: only one directory above is synced", []edit{{"tier/objstore/file/put.go",
+		"	if err := s.settle(path.Dir(dir)); err != nil {", "	if _, err := s.syncDir(path.Dir(dir)); err != nil {"}}, "./tier/objstore/file", histories},
+	{"I1", "objects: a directory is known before those above are synced", []edit{{"tier/objstore/file/put.go",
+		"	if err := s.settle(path.Dir(dir)); err != nil {", "	s.names.add(dir, d, info)\n	if err := s.settle(path.Dir(dir)); err != nil {"}}, "./tier/objstore/file", "TestOneInsideAnother"},
+	{"I1", "objects: who lost a race does not sync the winner's name", []edit{{"tier/objstore/file/put.go",
+		"	if err := s.settle(path.Dir(key)); err != nil {\n		return err\n	}\n	return errcode.New(errcode.Exists", "	return errcode.New(errcode.Exists"}}, "./tier/objstore/file", "TestOneInsideAnother"},
+
 	// What is deleted from the archive.
 	{"I7", "garbage: what the chain names is deleted", []edit{{"node/garbage/judge.go",
 		"		case named[key]:\n", "		case named[key] && c == nil:\n"}}, "./node/garbage", "TestRetiredAndNeeded"},
