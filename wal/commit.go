@@ -196,10 +196,8 @@ func (l *Log) writeGroup(g *stagedGroup) error {
 		}
 	}
 	size := roundUp(int64(g.n))
-	if l.mu.pos+size > l.o.FileSize {
-		if err := l.rotate(g.first); err != nil {
-			return err
-		}
+	if err := l.makeWay(g.first, size); err != nil {
+		return err
 	}
 	// The header's durable LSN is read before the write is issued: it is
 	// evidence, and evidence must not run ahead of the fact.

@@ -121,6 +121,13 @@ func (s *fileSet) takeSpare() (spare, bool) {
 	return sp, true
 }
 
+// hasSpare reports whether takeSpare would return one.
+func (s *fileSet) hasSpare() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.spares) > 0
+}
+
 // lowWater returns the lowest hold: no frame below it is needed. 0 = nobody
 // has said what is needed, so everything is.
 func (s *fileSet) lowWater() uint64 {

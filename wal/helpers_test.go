@@ -30,6 +30,13 @@ func testOptions(fs vfs.FS) Options {
 	}
 }
 
+// oneFile are options of a log without spares: a file ends when it is full.
+func oneFile(fs vfs.FS) Options {
+	o := testOptions(fs)
+	o.PoolFiles = -1
+	return o
+}
+
 // entry is a frame with a body of its own.
 type entry struct {
 	lsn  uint64

@@ -124,7 +124,7 @@ func TestRecycledBytesNeverVerify(t *testing.T) {
 // there: of an attempt that a power loss undid. The new salt keeps it dead.
 func TestSpareHoldsTheExpectedLSN(t *testing.T) {
 	first := newFS()
-	l := mustOpen(t, testOptions(first))
+	l := mustOpen(t, oneFile(first))
 	put(t, l.Log, 1, 100)
 	write(t, l.Log, 1, 200<<10)
 	mustClose(t, l)

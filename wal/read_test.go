@@ -97,7 +97,7 @@ func TestDurableChanged(t *testing.T) {
 // Padding is zero, whatever the reused buffer held before.
 func TestPaddingIsZero(t *testing.T) {
 	mem := newFS()
-	l := mustOpen(t, testOptions(mem))
+	l := mustOpen(t, oneFile(mem))
 	for _, n := range []int{9000, 10, 5000, 1} {
 		put(t, l.Log, 1, n)
 	}

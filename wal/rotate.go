@@ -20,22 +20,43 @@ type newborn struct {
 	header fileHeader
 }
 
-// rotate makes a new current file that begins at LSN first. The caller has the
-// write role. Steps, each durable before the next:
+// makeWay sees to it that the group of LSN first, of size bytes, fits in the
+// current file at the present position. A file that would have to grow for it
+// ends when a spare has been prewritten meanwhile: a sync behind a write that
+// makes a file longer brings the file system's journal along, which is about
+// as slow once more. That a file ends so is a gain and not a need: without a
+// new one it grows on. The caller has the write role.
+func (l *Log) makeWay(first uint64, size int64) error {
+	end := l.mu.pos + size
+	full := end > l.o.FileSize
+	// A file without groups stays: its successor would have the same name.
+	outgrown := end > l.mu.entry.size.Load() && l.mu.entry.first < first && l.files.hasSpare()
+	if !full && !outgrown {
+		return nil
+	}
+	nb, err := l.newFile(first)
+	switch {
+	case err == nil:
+		return l.rotate(nb)
+	case full:
+		return err
+	default:
+		return nil
+	}
+}
+
+// rotate makes the newborn the current file. The caller has the write role.
+// Steps, each durable before the next:
 //
 //  1. the old file is fsynced to its end, so that recovery may call every file
 //     but the last complete;
-//  2. a spare gets the new header and is fsynced, so that a file under a log
-//     name always has a valid header;
-//  3. it is renamed, and the directory fsynced, before its first group: else
-//     an acknowledged group could come back under the name of a spare.
-func (l *Log) rotate(first uint64) error {
+//  2. the new header is fsynced, so that a file under a log name always has a
+//     valid header;
+//  3. the newborn is renamed, and the directory fsynced, before its first group:
+//     else an acknowledged group could come back under the name of a spare.
+func (l *Log) rotate(nb newborn) error {
 	if err := l.syncWritten(); err != nil {
-		return err
-	}
-	nb, err := l.newFile(first)
-	if err != nil {
-		return err
+		return errors.Join(err, nb.file.Close())
 	}
 	if err := nb.file.SyncData(); err != nil {
 		return errors.Join(l.setPoison(err, "a new file"), nb.file.Close())

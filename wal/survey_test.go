@@ -16,7 +16,7 @@ import (
 func surveyed(t *testing.T) (*vfs.MemFS, []entry) {
 	t.Helper()
 	mem := newFS()
-	o := testOptions(mem)
+	o := oneFile(mem)
 	o.FileSize = 64 << 10
 	l := mustOpen(t, o)
 	var want []entry

@@ -17,7 +17,7 @@ import (
 func tornImage(t *testing.T, durable, lastSize int) (fs *vfs.MemFS, want []entry, last entry, file string, at span) {
 	t.Helper()
 	mem := newFS()
-	l := mustOpen(t, testOptions(mem))
+	l := mustOpen(t, oneFile(mem))
 	for range durable {
 		want = append(want, put(t, l.Log, 1, 300))
 	}
@@ -181,7 +181,7 @@ func TestB35FlippedBit(t *testing.T) {
 func TestB38GroupIsAllOrNothing(t *testing.T) {
 	for _, zero := range []bool{true, false} {
 		mem := newFS()
-		l := mustOpen(t, testOptions(mem))
+		l := mustOpen(t, oneFile(mem))
 		want := []entry{put(t, l.Log, 1, 100)}
 		specs := make([]Want, 5)
 		for i := range specs {
@@ -374,7 +374,7 @@ func TestFileUnderAWrongName(t *testing.T) {
 // A checkpoint inside a group proves all of the group: it was fsynced whole.
 func TestKnownDurableInsideAGroup(t *testing.T) {
 	mem := newFS()
-	l := mustOpen(t, testOptions(mem))
+	l := mustOpen(t, oneFile(mem))
 	want := []entry{put(t, l.Log, 1, 10)}
 	for range 4 {
 		want = append(want, stage(t, l.Log, 1, 10))

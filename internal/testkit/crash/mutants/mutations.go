@@ -21,7 +21,7 @@ var mutations = []mutation{
 		"	if err := file.SyncData(); err != nil {\n		return l.setPoison(err, \"the current file\")\n	}\n",
 		"	_ = file\n"}}, "./wal", histories},
 	{"I1", "log: a new file without the fsync of the one before", []edit{{"wal/rotate.go",
-		"	if err := l.syncWritten(); err != nil {\n		return err\n	}\n	nb, err", "	nb, err"}}, "./wal", histories},
+		"	if err := l.syncWritten(); err != nil {\n		return errors.Join(err, nb.file.Close())\n	}\n	if err", "	if err"}}, "./wal", histories},
 	{"I1", "log: groups in a file whose name is not synced", []edit{{"wal/rotate.go",
 		"	if err := l.syncDir(); err != nil {\n		return errors.Join(err, nb.file.Close())", "	if err := error(nil); err != nil {\n		return errors.Join(err, nb.file.Close())"}}, "./wal", histories},
 	{"I2", "log: evidence of what is durable runs ahead", []edit{{"wal/commit.go",
