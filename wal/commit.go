@@ -169,9 +169,9 @@ func (l *Log) endWrite() {
 func (l *Log) writeStaged() error {
 	l.mu.Lock()
 	for l.mu.poison == nil && len(l.mu.full) > 0 && l.mu.full[0].first <= l.mu.writeTo {
-		g := l.mu.full[0]
+		g, synced := l.mu.full[0], l.mu.syncing
 		l.mu.Unlock()
-		if err := l.writeGroup(g); err != nil {
+		if err := l.writeGroup(g, synced); err != nil {
 			l.writeFailed(err)
 			return err
 		}
@@ -188,7 +188,8 @@ func (l *Log) writeStaged() error {
 // writeGroup waits for the group's slots, checksums it outside the lock and
 // writes it with its padding in one piece. Only after success does the
 // position move, so that a retry writes the same bytes to the same place.
-func (l *Log) writeGroup(g *stagedGroup) error {
+// synced = a sync is to follow at once.
+func (l *Log) writeGroup(g *stagedGroup, synced bool) error {
 	if !g.waited {
 		g.waited = true
 		if g.pending.Add(-1) != 0 {
@@ -203,7 +204,7 @@ func (l *Log) writeGroup(g *stagedGroup) error {
 	// evidence, and evidence must not run ahead of the fact.
 	sealGroup(g.buf[:g.n], l.mu.salt, g.first, g.frames, l.durable.Load())
 	clear(g.buf[g.n:size]) // the buffer is reused, padding must be zero
-	if err := l.writeAt(g.buf[:size], l.mu.pos); err != nil {
+	if err := l.writeAt(g.buf[:size], l.mu.pos, synced); err != nil {
 		return errcode.Wrap(errcode.Storage, err, "write group of LSN %d at %d", g.first, l.mu.pos)
 	}
 	l.mu.pos += size

@@ -52,8 +52,9 @@ func (d *directWriter) close() error {
 // writeAt writes whole blocks of the current file. The caller has the write
 // role. A file system that takes the descriptor and refuses the write gets the
 // bytes in the ordinary way, once and for this file.
-func (l *Log) writeAt(b []byte, pos int64) error {
-	if d := l.mu.direct; d != nil && len(b) >= directBytes && pos+int64(len(b)) <= d.end {
+func (l *Log) writeAt(b []byte, pos int64, synced bool) error {
+	direct := len(b) >= directBytes || synced && len(b) == blockSize
+	if d := l.mu.direct; direct && d != nil && pos+int64(len(b)) <= d.end {
 		err := writeAll(d.file, b, pos)
 		if !errors.Is(err, syscall.EINVAL) {
 			return err

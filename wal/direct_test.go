@@ -178,3 +178,44 @@ func TestAlignedBytes(t *testing.T) {
 		}
 	}
 }
+
+// What goes around the page cache: a block by itself that is synced at once, and
+// large groups. What lies between, and what nobody waits to see synced, does not.
+func TestWhichWritesAreDirect(t *testing.T) {
+	fs := &faultFS{FS: vfs.Default}
+	l := mustOpen(t, diskOptions(t, fs))
+	var all []entry
+	if !intoPool(t, l, &all) {
+		return // there are no such writes here
+	}
+	var direct, plain int
+	ordinary := l.mu.file.(*faultFile).path // it was opened as a spare; the direct descriptor under the file's name
+	fs.set(nil, func(op, path string) {
+		switch {
+		case op != "write":
+		case path == ordinary:
+			plain++
+		case strings.HasSuffix(path, ".wal"):
+			direct++
+		}
+	})
+	for _, c := range []struct {
+		what string
+		n    int
+		add  func(testing.TB, *Log, uint64, int) entry
+		want int
+	}{
+		{"a block, synced", 100, put, 1},
+		{"a block, written only", 100, write, 0},
+		{"two blocks, synced", 5000, put, 0},
+		{"a large group, written only", 40 << 10, write, 1},
+	} {
+		direct, plain = 0, 0
+		if all = append(all, c.add(t, l.Log, 3, c.n)); direct != c.want || direct+plain != 1 {
+			t.Errorf("%s: %d direct writes and %d others", c.what, direct, plain)
+		}
+	}
+	fs.set(nil, nil)
+	mustClose(t, l)
+	checkReplayed(t, mustOpen(t, l.o), all)
+}
