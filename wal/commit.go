@@ -188,7 +188,7 @@ func (l *Log) writeStaged() error {
 // writeGroup waits for the group's slots, checksums it outside the lock and
 // writes it with its padding in one piece. Only after success does the
 // position move, so that a retry writes the same bytes to the same place.
-// synced = a sync is to follow at once.
+// synced is as writeAt's.
 func (l *Log) writeGroup(g *stagedGroup, synced bool) error {
 	if !g.waited {
 		g.waited = true

@@ -10,9 +10,10 @@ import (
 
 // directBytes is the size from which on a group goes around the page cache.
 // Copying it into the cache and writing it back from there costs the
-// processor more than the write itself; for a group of a few KiB it is the
-// other way round, and one that nobody waits to see synced, as acks come, is
-// cheaper left in the cache.
+// processor more than the write itself; for a group of a few KiB it makes no
+// difference, and one that nobody waits to see synced, as acks come, is
+// cheaper left in the cache. A block by itself that somebody does wait for, a
+// lone producer's, is faster around it: the sync need not look for its page.
 const directBytes = 32 << 10
 
 // directWriter is a second descriptor of the current file whose writes go
@@ -49,8 +50,8 @@ func (d *directWriter) close() error {
 	return d.file.Close()
 }
 
-// writeAt writes whole blocks of the current file. The caller has the write
-// role. A file system that takes the descriptor and refuses the write gets the
+// writeAt writes whole blocks of the current file; synced = a sync is to follow
+// at once. The caller has the write role. A file system that takes the descriptor and refuses the write gets the
 // bytes in the ordinary way, once and for this file.
 func (l *Log) writeAt(b []byte, pos int64, synced bool) error {
 	direct := len(b) >= directBytes || synced && len(b) == blockSize

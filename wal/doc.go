@@ -43,8 +43,10 @@
 // syncs leads: it seals the staged group, writes and syncs it itself. Who comes meanwhile
 // stages into the next group and waits on one channel that all of them share; the
 // leader hands on to a new one when it finishes. A write may run during an fdatasync, which covers
-// only what was written before it began. Groups of 32 KiB and more go around the page cache
-// where the file system can (docs/adr/0010).
+// only what was written before it began. Groups of 32 KiB and more, and one block by itself
+// that is synced at once, go around the page cache where the file system can (docs/adr/0010).
+// A file that grows, because there was no prewritten spare, ends when there is one: until then
+// each sync brings the file system's journal along.
 //
 // # Ownership and goroutines
 //

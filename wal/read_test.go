@@ -145,7 +145,7 @@ func TestForEachFrameRefuses(t *testing.T) {
 // EachGroup gives the groups of ReadGroups, one at a time and in memory that it
 // uses again, and ends with the first error of its caller, whose code it keeps.
 func TestEachGroup(t *testing.T) {
-	l := mustOpen(t, testOptions(newFS()))
+	l := mustOpen(t, oneFile(newFS()))
 	fillFiles(t, l, 2)
 	whole, err := l.ReadGroups(1, 200<<10)
 	if err != nil || len(whole.Groups) < 4 {
