@@ -105,7 +105,7 @@ func perRequest(t *testing.T, serve func(net.Listener) error, request string) fl
 
 // Each request of the hot paths allocates hardly more often than a bare handler that
 // reads the same body and answers nothing, watched as net/http watches every
-// request, however many records it has.
+// request, however many records it has; and much less often, if it is a common one.
 func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Log("the race detector allocates by itself: only the run without it counts")
@@ -138,17 +138,17 @@ func TestAllocations(t *testing.T) {
 		what, request string
 		most          float64 // beside the bare one
 	}{
-		{"single produce", post("produce?key=k", "Content-Type: application/octet-stream", strings.Repeat("x", 1024)), 1},
+		{"single produce", post("produce?key=k", "Content-Type: application/octet-stream", strings.Repeat("x", 1024)), -14},
 		{"batch of 1,000 frames", post("produce/batch", "Content-Type: application/vnd.tidemark.frames", strings.Repeat(frame, 1000)), 7},
 		{"batch of 1,000 lines", post("produce/batch?key_field=/key", "Content-Type: application/x-ndjson", strings.Repeat(line, 1000)), 9},
-		{"consume, bare", post("consume?wait=1s", "X-Tidemark-Client: t\r\nAccept: application/octet-stream", ""), 3},
-		{"consume, JSON", post("consume?wait=1s", "X-Tidemark-Client: t\r\nAccept: application/json", ""), 2},
-		{"ack", post("ack?receipt_handle="+lease.Handle, "X-Tidemark-Client: t", ""), 2},
+		{"consume, bare", post("consume?wait=1s", "X-Tidemark-Client: t\r\nAccept: application/octet-stream", ""), -9},
+		{"consume, JSON", post("consume?wait=1s", "X-Tidemark-Client: t\r\nAccept: application/json", ""), -9},
+		{"ack", post("ack?receipt_handle="+lease.Handle, "X-Tidemark-Client: t", ""), -9},
 	} {
 		least, ours := perRequest(t, bare.Serve, c.request), perRequest(t, s.Serve, c.request)
 		t.Logf("%s: allocations a request: bare %.1f, ours %.1f", c.what, least, ours)
 		if ours > least+c.most {
-			t.Errorf("%s allocates %.1f times, bare %.1f, at most %.0f more are allowed", c.what, ours, least, c.most)
+			t.Errorf("%s allocates %.1f times, bare %.1f, the most is %+.0f", c.what, ours, least, c.most)
 		}
 	}
 }

@@ -62,9 +62,7 @@ func (a *nextAnswer) write(c *conn, head []byte) error {
 	}
 	const version = len("HTTP/1.1 ")
 	var first [headRoom]byte
-	out := append(first[:0], head[:version]...)
-	out = append(strconv.AppendInt(out, int64(a.status), 10), ' ')
-	out = append(append(out, http.StatusText(a.status)...), "\r\n"...)
+	out := appendStatus(append(first[:0], head[:version]...), a.status)
 	if at < len(head) {
 		out = append(append(out, head[at:]...), "\r\n"...)
 	}

@@ -24,7 +24,18 @@ type conn struct {
 	now     time.Time // when the running request's handler ended; zero before
 	large   bool      // the running request takes of the budget of large answers
 	next    nextAnswer
+
+	phase    phase
+	turn     atomic.Int32 // whose the connection is: resting, serving or leaving
+	requests *common      // nil before the first one
 }
+
+// The values of conn.turn.
+const (
+	resting = iota // net/http may close it
+	serving        // a common request is being answered
+	leaving        // and then it is closed
+)
 
 type connKey struct{}
 
@@ -44,12 +55,20 @@ func (c *conn) Read(b []byte) (int, error) {
 	if len(b) == 1 && c.reads.want.Load() == 0 {
 		return 0, nil // it watches; see watch
 	}
-	if len(c.ahead) > 0 {
-		n := copy(b, c.ahead)
-		c.ahead = c.ahead[n:]
-		return n, nil
+	if c.phase == waits && len(b) == readAhead {
+		return c.readNext(b)
 	}
-	return c.read(b)
+	return c.readOn(b)
+}
+
+// readOn reads what a watch has read, or from the connection.
+func (c *conn) readOn(b []byte) (int, error) {
+	if len(c.ahead) == 0 {
+		return c.read(b)
+	}
+	n := copy(b, c.ahead)
+	c.ahead = c.ahead[n:]
+	return n, nil
 }
 
 func (c *conn) read(b []byte) (int, error) {
@@ -65,6 +84,11 @@ func (c *conn) read(b []byte) (int, error) {
 // is under way. net/http sets five for every request, and most requests read
 // once.
 func (c *conn) SetReadDeadline(t time.Time) error {
+	if c.phase == answered {
+		c.phase = waits
+	} else {
+		c.phase = inRequest
+	}
 	c.reads.want.Store(sinceEpoch(t))
 	if c.reads.active.Load() > 0 {
 		return c.reads.arm(c.Conn)
@@ -195,8 +219,17 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// Close counts the connection out, once.
+// Close closes the connection. Between two requests of its own net/http may do so
+// while a common one is answered: then it is closed behind that answer.
 func (c *conn) Close() error {
+	if c.l.server.late.puts(c) {
+		return nil
+	}
+	return c.end()
+}
+
+// end closes the connection and counts it out, once.
+func (c *conn) end() error {
 	if c.closed.CompareAndSwap(false, true) {
 		c.l.open.Add(-1)
 		c.l.metrics.connections.Dec()

@@ -15,6 +15,15 @@
 //
 // Leased records whose answer cannot be written go back to the broker at once.
 //
+// # Who reads
+//
+// net/http reads the first request of a connection and every one that is not common:
+// no POST below /v1/topics/, with headers that say something about the connection, in
+// several pieces, or with the next one behind it. Common ones its connection answers by
+// itself, between two requests of net/http, through the same handlers. A request is
+// taken to its last byte or not touched, and taken only where net/http, which is
+// lenient in more, reads the same.
+//
 // # Who owns what
 //
 // A request lives in an exchange, which is pooled with its buffers: records

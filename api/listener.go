@@ -15,6 +15,7 @@ import (
 // listener bounds how many connections are open, and wraps each in a conn.
 type listener struct {
 	net.Listener
+	server  *Server
 	tls     *tls.Config // nil: plain
 	limits  *Limits
 	metrics *metrics
@@ -24,10 +25,10 @@ type listener struct {
 	turned  sync.WaitGroup // those connections
 }
 
-func newListener(ln net.Listener, secured *tls.Config, limits *Limits, m *metrics, crowded func() bool) *listener {
+func newListener(ln net.Listener, s *Server) *listener {
 	return &listener{
-		Listener: ln, tls: secured, limits: limits, metrics: m, crowded: crowded,
-		turning: make(chan struct{}, limits.RefusalsAtATime),
+		Listener: ln, server: s, tls: s.opts.TLS, limits: &s.limits, metrics: s.metrics, crowded: s.crowded,
+		turning: make(chan struct{}, s.limits.RefusalsAtATime),
 	}
 }
 

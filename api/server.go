@@ -49,6 +49,7 @@ type Server struct {
 	largeBodies atomic.Int64 // bytes of body buffers above Limits.LargeBody
 	active      atomic.Int64 // requests in their handler
 	exchanges   sync.Pool
+	late        late
 	turns       chan struct{} // one for each stream of the log that is at work
 
 	// base ends when the server stops for good: calls into the broker that
@@ -104,6 +105,7 @@ func New(b Broker, opts Options) (*Server, error) {
 		DisableGeneralOptionsHandler: true,
 		BaseContext:                  func(net.Listener) context.Context { return s.base },
 		ConnContext:                  withConn,
+		ConnState:                    noticeRest,
 		// What net/http has to say is about single connections and caused by
 		// clients: the metrics count it.
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -118,7 +120,7 @@ func (s *Server) Handler() http.Handler { return s }
 // Serve answers on ln until Shutdown, and returns nil then. It may be called
 // for several listeners.
 func (s *Server) Serve(ln net.Listener) error {
-	l := newListener(ln, s.opts.TLS, &s.limits, s.metrics, s.crowded)
+	l := newListener(ln, s)
 	s.mu.Lock()
 	s.mu.listeners = append(s.mu.listeners, l)
 	s.mu.Unlock()
@@ -134,9 +136,13 @@ func (s *Server) Serve(ln net.Listener) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.drain()
 	err := s.http.Shutdown(ctx)
+	if err == nil {
+		err = s.late.wait(ctx)
+	}
 	if err != nil {
 		s.stop()
 		_ = s.http.Close() // the connections are lost either way
+		s.late.close()
 	}
 	s.awaitIdle()
 	s.stop()

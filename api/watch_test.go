@@ -7,10 +7,17 @@ import (
 )
 
 // Proves that a request which comes while the one before it waits neither ends the
-// wait nor is lost, in one piece with it or after it, more than once.
+// wait nor is lost, in one piece with it or after it, more than once, for common
+// requests too.
 func TestNextRequestDuringAWait(t *testing.T) {
+	for _, method := range []string{"GET", "POST"} {
+		nextDuringAWait(t, method+" /v1/topics/orders/consume?wait=20s"+commonProto+"\r\n")
+	}
+}
+
+func nextDuringAWait(t *testing.T, wait string) {
+	t.Helper()
 	s := start(t)
-	const wait = "GET /v1/topics/orders/consume?wait=20s HTTP/1.1\r\nHost: x\r\n\r\n"
 	const next = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 	nc, r := s.raw(wait + next)
 	for round := range 3 {
@@ -42,7 +49,7 @@ func TestClientLeavesDuringAWait(t *testing.T) {
 		s := start(t)
 		nc, r := s.raw("")
 		for range 3 {
-			if _, err := io.WriteString(nc, "GET /v1/topics/orders/consume?wait=2ms HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			if _, err := io.WriteString(nc, "POST /v1/topics/orders/consume?wait=2ms"+commonProto+"\r\n"); err != nil {
 				t.Fatal(err)
 			}
 			s.want(s.readAnswer(r, "GET"), 204, "")
@@ -55,6 +62,16 @@ func TestClientLeavesDuringAWait(t *testing.T) {
 			}
 			eventually(t, "the wait ends", func() bool { return s.s.active.Load() == 0 })
 		}
+		left, lr := s.raw(first)
+		s.want(s.readAnswer(lr, "GET"), 200, "")
+		if _, err := io.WriteString(left, "POST /v1/topics/orders/consume?wait=20s"+commonProto+"\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "a common request waits", func() bool { return s.s.active.Load() == 1 })
+		if err := leave(left); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "its wait ends", func() bool { return s.s.active.Load() == 0 })
 		if _, err := io.WriteString(nc, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
