@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -268,4 +270,60 @@ func TestFailedFlushWaitsForTheTick(t *testing.T) {
 	if err := errors.Join(r.log.Close(), r.db.Close()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Of many seals at once one meets a full disk with its file in a state that only
+// a writer over its valid prefix may go on from. The others wait for the disk as
+// it does: the partition stays in service and seals when there is room (I1, B54).
+func TestSealsBesideAFailedOne(t *testing.T) {
+	var full atomic.Bool
+	fs := &faultFS{FS: vfs.NewMem()}
+	r := open(t, fs, func(o *Options) {
+		o.DiskOK = func() error {
+			if full.Load() {
+				return errcode.New(errcode.Storage, "the disk is full")
+			}
+			return nil
+		}
+	})
+	r.create(0)
+	p := r.engine.Get(pid(0))
+	values, want := wants(20)
+	for i, value := range values {
+		if _, err := r.produce(0, value); err != nil {
+			t.Fatal(err)
+		}
+		r.flush(0)
+		full.Store(true)
+		fs.set(func(op, _ string) (verdict, error) {
+			if op == "write" {
+				return tear, errFull
+			}
+			return pass, nil
+		})
+		// A lock that was taken away from one who waited is handed on in turn from
+		// then on: all have flushed before the first seals.
+		p.flush.Lock()
+		var seals sync.WaitGroup
+		for range 4 {
+			seals.Go(func() { _ = r.engine.Seal(p) }) // fails, or finds that another has
+		}
+		for range 2 {
+			<-time.After(5 * time.Millisecond)
+			p.flush.Unlock()
+			p.flush.Lock()
+		}
+		p.flush.Unlock()
+		seals.Wait()
+		full.Store(false)
+		fs.set(nil)
+		if err := p.Refused(); err != nil {
+			t.Fatalf("record %d: %v", i, err)
+		}
+		if err := r.engine.Seal(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	equal(t, r.all(0), want)
+	r.close()
 }

@@ -342,6 +342,10 @@ func (e *Engine) Seal(p *Partition) error {
 	}
 	p.flush.Lock()
 	defer p.flush.Unlock()
+	// Between the flush and here another write may have failed.
+	if err := e.heal(p); err != nil {
+		return err
+	}
 	if p.files.active == nil || p.files.active.Size() == 0 || p.Refused() != nil {
 		return nil
 	}
