@@ -42,7 +42,7 @@ func cachedPages(t *testing.T, name string) (n int) {
 // evicts asks the file system of the test's directory itself.
 func evicts(t *testing.T) bool {
 	t.Helper()
-	name := filepath.Join(t.TempDir(), "probe")
+	name := filepath.Join(diskDir(t), "probe")
 	f, err := vfs.Default.Create(name, writeCategory)
 	if err != nil {
 		t.Fatal(err)

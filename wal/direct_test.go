@@ -15,18 +15,29 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
+// diskDir is a directory on a disk, also where those of other tests are in memory.
+func diskDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(os.Getenv("TIDEMARK_DISK"), "tidemark-wal-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // the system's temporary directory
+	return dir
+}
+
 // diskOptions are of a log on a real disk with files of 1 MiB.
 func diskOptions(t *testing.T, fs vfs.FS) Options {
 	t.Helper()
 	o := testOptions(fs)
-	o.Dir, o.FileSize = filepath.Join(t.TempDir(), "wal"), 1<<20
+	o.Dir, o.FileSize = filepath.Join(diskDir(t), "wal"), 1<<20
 	return o
 }
 
 // takesDirectWrites asks the file system of the test's directory itself.
 func takesDirectWrites(t *testing.T) bool {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(t.TempDir(), "probe"), os.O_RDWR|os.O_CREATE|syscall.O_DIRECT, 0o600)
+	f, err := os.OpenFile(filepath.Join(diskDir(t), "probe"), os.O_RDWR|os.O_CREATE|syscall.O_DIRECT, 0o600)
 	if err != nil {
 		return false
 	}
