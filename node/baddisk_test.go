@@ -200,6 +200,7 @@ func TestLifeOnABadDisk(t *testing.T) {
 	}
 	for _, kind := range badDisks {
 		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
 			total, hit := 0, 0
 			for op, n := range calls {
 				if kind.hits(op) {
@@ -273,21 +274,21 @@ func badLife(t *testing.T, kind badDisk, at int, seed uint64) int {
 // changes nothing that the next start needs, which serves everything (B56, B58,
 // B66, I4).
 func TestStartOnABadDisk(t *testing.T) {
-	l := newLife(t)
-	l.run()
-	l.leftover.Wait()
-	image := l.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(5, 5))})
-	if err := l.Node.Close(); err != nil {
-		t.Fatal(err)
-	}
-	copied := func() *vfs.MemFS { return image.CrashClone(everything()) }
 	points := 60
 	if testing.Short() {
 		points = 10
 	}
 	for _, kind := range badDisks {
 		t.Run(kind.name, func(t *testing.T) {
-			l := &life{memNode: &memNode{t: t, dir: l.dir, o: l.o}, values: l.values, unsure: l.unsure}
+			t.Parallel()
+			l := newLife(t)
+			l.run()
+			l.leftover.Wait()
+			image := l.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rand.New(rand.NewPCG(5, 5))})
+			if err := l.Node.Close(); err != nil {
+				t.Fatal(err)
+			}
+			copied := func() *vfs.MemFS { return image.CrashClone(everything()) }
 			var count atomic.Int64
 			l.mem = copied()
 			err := l.tryOpenWith(func(op, _ string) error {
