@@ -17,6 +17,7 @@ import (
 // the archive catches up by itself; then the disk can be lost, and everything
 // is there (I15). A broker that starts while the archive is down serves too.
 func TestArchiveDown(t *testing.T) {
+	t.Parallel() // it mostly waits for the archive
 	s3, url, env := s3Archive(t)
 	r := newRig(t, url, env, shipping)
 	r.start(0)

@@ -26,6 +26,7 @@ func pauseLength() time.Duration {
 // shipping and cold reads go on by themselves, a reader gets the log or an
 // error and never less, and nothing is lost (I15, I16).
 func TestArchiveKilled(t *testing.T) {
+	t.Parallel() // it mostly waits for the archive
 	s3, url, env := s3Archive(t)
 	r := newRig(t, url, env, shipping)
 	r.start(0)

@@ -54,6 +54,7 @@ func newGate(t *testing.T, endpoint string) *gate {
 // why, nothing is answered as archived meanwhile; with the rights back the node
 // goes on by itself, and the bucket has everything (I15, I16).
 func TestRightsRevoked(t *testing.T) {
+	t.Parallel() // it mostly waits for the archive
 	s3, archive, env := s3Archive(t)
 	g := newGate(t, s3.Endpoint)
 	r := newRig(t, strings.Replace(archive, s3.Endpoint, g.URL, 1), env, shipping)
