@@ -18,8 +18,15 @@ TESTPAR     ?= 3
 TESTTIMEOUT ?= 25m
 TESTFLAGS   ?=
 PKGS        ?= ./...
-# The packages with goroutines of their own.
-RACE_PKGS   ?= ./wal/... ./segment/... ./tier/... ./raftmeta/... ./node/... ./api/... ./bench/load/... ./bench/rawhttp/... ./bench/child/... ./bench/ref/...
+# The packages that take longest, started first: one that comes last runs alone.
+LONG_PKGS   ?= ./node ./internal/testkit/e2e ./node/garbage ./tier/cold ./tier/manifest ./cmd/tidemark ./wal ./node/partition ./tier/objstore/s3
+# Where tests put their files: in memory where there are 4 GiB of it for files, because most
+# tests are about what a disk was asked for, and a sync there costs nothing. Tests
+# that are about the disk itself go to TIDEMARK_DISK.
+TESTTMP     ?= $(shell .ci/testtmp)
+export TIDEMARK_DISK ?= $(or $(TMPDIR),/tmp)
+# The packages with goroutines of their own, the longest first.
+RACE_PKGS   ?= ./node ./tier/cold ./node/partition ./tier/objstore/s3 ./raftmeta ./wal/... ./segment/... ./tier/... ./node/... ./api/... ./bench/load/... ./bench/rawhttp/... ./bench/child/... ./bench/ref/...
 # What they do is random in time, not in space: few histories meet every race.
 RACE_HISTORIES ?= 400
 # Large, with one goroutine, or about memory, which the detector multiplies: nothing to race, and many times slower.
@@ -47,7 +54,7 @@ LOCAL_TOOLS := .cache/tools/bin
 
 # Tests that run beside others of their package mostly wait: for graces, retries,
 # deadlines. So more of them at once than there are cores.
-GOTEST := go test -p $(TESTPAR) -parallel 8 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
+GOTEST = TMPDIR=$(TESTTMP) GOTMPDIR=$(TIDEMARK_DISK) go test -p $(TESTPAR) -parallel 8 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
 
 ##@ Build and run
 
@@ -63,7 +70,7 @@ run: build ## one node on 127.0.0.1:7942, archive in ./tidemark-archive (ARGS="-
 
 .PHONY: test
 test: tools build ## all tests: unit, model, crash, conformance, end to end
-	$(GOTEST) $(PKGS)
+	$(GOTEST) $(if $(filter ./...,$(PKGS)),$(LONG_PKGS)) $(PKGS)
 
 .PHONY: race
 race: tools ## the concurrent packages under the race detector (RACE_PKGS=...)
