@@ -130,7 +130,7 @@ func (w *walk) names(dir, after string) (names []string, dropped bool, err error
 			slices.Sort(names)
 			names, dropped = names[:keep], true
 		}
-		if err == io.EOF || errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, io.EOF) || errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 		if err != nil {

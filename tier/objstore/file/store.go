@@ -69,7 +69,7 @@ func openTree(root tree, dir string, opts Options) (*Store, error) {
 	}
 	s := &Store{dir: dir, root: root, opts: opts, names: names{same: root.SameFile, most: maxNames}}
 	if err := s.openTmp(); err != nil {
-		root.Close()
+		_ = root.Close() // why it does not open is told
 		return nil, err
 	}
 	return s, nil
