@@ -18,12 +18,10 @@ import (
 // diskDir is a directory on a disk, also where those of other tests are in memory.
 func diskDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(os.Getenv("TIDEMARK_DISK"), "tidemark-wal-")
-	if err != nil {
-		t.Fatal(err)
+	if disk := os.Getenv("TIDEMARK_DISK"); disk != "" {
+		t.Setenv("TMPDIR", disk)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // the system's temporary directory
-	return dir
+	return t.TempDir()
 }
 
 // diskOptions are of a log on a real disk with files of 1 MiB.
