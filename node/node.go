@@ -235,6 +235,9 @@ func (n *Node) shut() error {
 	var errs []error
 	young := n.shipper != nil && n.archiveKnown() != nil
 	n.cancel()
+	if n.engine != nil {
+		n.engine.Refuse(n.gone())
+	}
 	if n.db != nil {
 		n.db.Hasten() // on a disk that takes nothing, nobody below waits for it
 	}
@@ -310,6 +313,7 @@ func (n *Node) fence(err error) {
 	if n.fenced.CompareAndSwap(nil, e) {
 		n.opts.Logger.Error("this node serves no more", "error", err)
 		n.stop() // who waits hears it now
+		n.engine.Refuse(e)
 	}
 }
 

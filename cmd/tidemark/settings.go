@@ -113,7 +113,7 @@ var settings = []setting{
 		parse: size(func(c *config) *int64 { return &c.WALMaxBytes }, 1<<20, 1<<40)},
 	{name: "state-interval", kind: "duration", def: "10m", usage: "time between two state objects in the archive, from which a restore begins",
 		parse: duration(func(c *config) *time.Duration { return &c.StateInterval }, 10*time.Millisecond)},
-	{name: "memory-budget", kind: "size", def: automatic, usage: "memory for the newest records of all partitions, of which twice as much is taken before producers are refused; auto = a sixteenth of the memory, at most 256 MiB",
+	{name: "memory-budget", kind: "size", def: automatic, usage: "memory for the newest records of all partitions, of which twice as much is taken before producers wait for the flush; auto = a sixteenth of the memory, at most 256 MiB",
 		parse: autoSize(func(c *config) *int64 { return &c.MemoryBudget }, 1<<20, 1<<40)},
 	{name: "cache-bytes", kind: "size", def: "1GiB", usage: "local disk for archived records that were read",
 		parse: size(func(c *config) *int64 { return &c.CacheBytes }, 1<<20, 1<<50)},

@@ -16,7 +16,7 @@ import (
 // the small ones, which never wait; one too many waits until a turn is given
 // back, and is refused when its time is over before that.
 func TestAdmit(t *testing.T) {
-	e := &Engine{large: semaphore.NewWeighted(largeTurns)}
+	e := &Engine{large: semaphore.NewWeighted(largeTurns), metrics: newMetrics(nil)}
 	of := func(size int) []Part { return []Part{{Batches: []Batch{{Data: make([]byte, size)}}}} }
 	ctx := context.Background()
 	var frees []func()

@@ -34,20 +34,15 @@ type Part struct {
 // all of them, so that they are whole or absent after a crash, and extends the
 // tails. parts are in ascending partition order, each partition once. Nothing
 // is durable or visible when it returns: the caller waits for the frame's LSN
-// to become durable and calls Advance, or gives up waiting with Late.
+// to become durable and calls Advance, or gives up waiting with Late. Admit comes
+// before: nothing here bounds the tails.
 //
-// Errors leave everything as it was: Overloaded (the memory budget is spent),
-// Closed, Storage, Poisoned, or why a partition refuses; PreconditionFailed with
-// the fact "next_offset" when a part would not begin where it has to. Then lsn
-// is that of the last append the refusal rests on, which need not be durable: who
-// tells anybody waits for it first, or a crash makes the refusal untrue.
+// Errors leave everything as it was: Closed, Storage, Poisoned, or why a partition
+// refuses; PreconditionFailed with the fact "next_offset" when a part would not
+// begin where it has to. Then lsn is that of the last append the refusal rests
+// on, which need not be durable: who tells anybody waits for it first, or a crash
+// makes the refusal untrue.
 func (e *Engine) Append(parts []Part, appendMS int64) (lsn uint64, err error) {
-	if over := e.memory.Load(); over > e.opts.MemoryBudget {
-		e.crowd()
-		if over > 2*e.opts.MemoryBudget {
-			return 0, errcode.New(errcode.Overloaded, "tails hold %d bytes, twice the memory budget: the disk is slower than the producers", over).After(retryAfter)
-		}
-	}
 	data := 0
 	for i := range parts {
 		for _, b := range parts[i].Batches {

@@ -27,13 +27,16 @@ func (e *Engine) runCheckpoints(ctx context.Context) {
 			return
 		case <-crowded:
 			// When the disk cannot help now, not before the next tick.
-			if err := e.relieve(ctx); err != nil {
+			if err := e.makeRoom(ctx); err != nil {
 				crowded = nil
 			}
 			n--
 			continue
 		case <-tick.C:
 			crowded = e.crowded
+			if n, _ := e.room.waiting(); n > 0 {
+				e.crowd()
+			}
 		}
 		e.retryFlushes()
 		if n%every == 0 {
@@ -74,13 +77,31 @@ func (e *Engine) crowd() {
 	}
 }
 
+// makeRoom relieves the tails and tells those who wait for room how that went.
+func (e *Engine) makeRoom(ctx context.Context) error {
+	before := e.room.total()
+	hopeless, err := e.relieve(ctx)
+	if hopeless == nil {
+		hopeless = e.opts.DiskOK() // the next flush will fail
+	}
+	if e.room.tried(before, hopeless) {
+		e.crowd()
+	}
+	return err
+}
+
+// relieveFailures is after how many failed flushes relieve leaves it at that: the
+// others would hardly fare better, and each try of a file costs reads.
+const relieveFailures = 8
+
 // relieve brings the tails under the memory budget when the flushers, which
 // wait for FlushBytes of a partition, cannot: it flushes the largest tails and
-// lets a checkpoint evict them.
-func (e *Engine) relieve(ctx context.Context) error {
+// lets a checkpoint evict them. err is everything that failed, hopeless what kept
+// all of it from being of use.
+func (e *Engine) relieve(ctx context.Context) (hopeless, err error) {
 	over := e.memory.Load() - e.opts.MemoryBudget
 	if over <= 0 {
-		return nil
+		return nil, nil
 	}
 	over += e.opts.MemoryBudget / 8 // as evict, so that the work is rare
 	type waiting struct {
@@ -97,13 +118,26 @@ func (e *Engine) relieve(ctx context.Context) error {
 	}
 	slices.SortFunc(all, func(a, b waiting) int { return cmp.Compare(b.size, a.size) })
 	var errs []error
+	flushed := false
 	for _, w := range all {
-		if over -= w.size; over+w.size <= 0 || ctx.Err() != nil {
+		if over <= 0 || len(errs) == relieveFailures || ctx.Err() != nil {
 			break
 		}
-		errs = append(errs, e.flushAll(w.p))
+		if err := e.flushAll(w.p); err != nil {
+			errs = append(errs, err) // the next one may do better
+			continue
+		}
+		over -= w.size
+		flushed = true
 	}
-	return errors.Join(append(errs, e.Checkpoint(ctx))...)
+	if !flushed {
+		hopeless = errors.Join(errs...)
+	}
+	if err := e.Checkpoint(ctx); err != nil { // without one no memory is given back
+		hopeless = err
+		errs = append(errs, err)
+	}
+	return hopeless, errors.Join(errs...)
 }
 
 // capture is what a checkpoint says of one partition.

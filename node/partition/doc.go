@@ -5,6 +5,7 @@
 //
 // The life of a batch here:
 //
+//	Admit     waits while the tails hold twice the memory budget
 //	Append    under the partitions' locks: offsets stamped, WAL place reserved, tail extended
 //	          (nothing is visible yet; the caller waits for the WAL)
 //	Advance   the durable LSN passed the batch: the high watermark rises
@@ -44,7 +45,7 @@
 // and checkpoint of one partition and is held across IO. Engine.checkpoints is held
 // over a whole checkpoint; Engine.entries orders what checkpoints, seals, trims and
 // deletions write of partitions into the local state. Order: checkpoints, flush,
-// entries, files, mu; several partitions' mu in ascending id.
+// entries, files, room, mu; several partitions' mu in ascending id.
 //
 // An Engine runs Options.Flushers flush workers and one checkpoint loop; Close
 // stops them, flushes and checkpoints what is left, and waits.

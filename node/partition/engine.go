@@ -29,7 +29,10 @@ type Engine struct {
 		m map[broker.PartitionID]*Partition
 	}
 
-	memory  atomic.Int64 // that all tails hold, but for their first chunks
+	// memory that all tails hold, but for their first chunks, and that was
+	// promised to appends which waited for it.
+	memory  atomic.Int64
+	room    room
 	shipped atomic.Uint64
 	// checkpointed is when the last checkpoint was written, in ms.
 	checkpointed atomic.Int64
@@ -81,6 +84,8 @@ func New(opts Options) (*Engine, error) {
 		lateWake: make(chan struct{}, 1),
 		crowded:  make(chan struct{}, 1),
 	}
+	e.room.memory, e.room.limit, e.room.most = &e.memory, 2*opts.MemoryBudget, max(opts.MemoryBudget/2, leastWaiting)
+	e.metrics.watch(opts.Registerer, &e.room)
 	e.parts.m = make(map[broker.PartitionID]*Partition)
 	e.late.set = make(map[*Partition]struct{})
 	return e, nil
@@ -123,6 +128,7 @@ func (e *Engine) Start() {
 // Close stops the workers, flushes every tail, writes a last checkpoint and
 // closes the files. Appends must have ended; the log is still open.
 func (e *Engine) Close() error {
+	e.Refuse(errcode.New(errcode.Closed, "the partitions are closed"))
 	if e.cancel != nil {
 		e.cancel()
 		e.flushes.close()

@@ -80,6 +80,7 @@ func (e *Engine) Drop(topic broker.TopicID) error {
 		p.mu.Unlock()
 		dropped = append(dropped, p)
 	}
+	e.room.recheck()
 	var errs []error
 	for _, p := range dropped {
 		errs = append(errs, p.closeFiles()) // waits for a running flush
@@ -123,15 +124,22 @@ func (e *Engine) forget(p *Partition) {
 	e.late.Lock()
 	delete(e.late.set, p)
 	e.late.Unlock()
+	e.room.freed(e.forgetState(p))
+}
+
+// forgetState is forget for what p's lock guards, and returns how many bytes
+// the tail gave back.
+func (e *Engine) forgetState(p *Partition) (freed int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e.memory.Add(-p.mu.tail.close())
+	freed = p.mu.tail.close()
 	p.mu.held, p.mu.base = 0, 0 // whatever is noted of it from now on, it does not keep the log
 	p.mu.inTails = false
 	e.tails.remove(p)
 	e.left.Store(true)
 	e.dirty.remove(p)
 	p.wakeLocked() // readers that follow find the partition refused
+	return freed
 }
 
 func (p *Partition) compress() bool { return p.e.opts.Compress(p.ID.Topic) }

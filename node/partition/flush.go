@@ -42,6 +42,9 @@ func (e *Engine) runFlusher(ctx context.Context) {
 			e.opts.Logger.Error("flush failed, the log keeps the records", "partition", p.ID.String(), "error", err)
 		}
 		e.evict(p)
+		if n, _ := e.room.waiting(); n > 0 {
+			e.crowd() // what was flushed can be given back once a checkpoint covers it
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -396,5 +399,5 @@ func (p *Partition) evict(want int64) {
 	p.mu.Lock()
 	freed := p.mu.tail.evict(want, p.mu.checkpointed)
 	p.mu.Unlock()
-	p.e.memory.Add(-freed)
+	p.e.room.freed(freed)
 }

@@ -139,7 +139,7 @@ func (p *Partition) flushImport(m *merger) error {
 	p.mu.Lock()
 	freed := p.mu.tail.evict(math.MaxInt64, p.mu.next)
 	p.mu.Unlock()
-	p.e.memory.Add(-freed)
+	p.e.room.freed(freed)
 	return nil
 }
 

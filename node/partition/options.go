@@ -87,7 +87,7 @@ type Options struct {
 	// comes from the page cache.
 	HotBytes int64
 	// MemoryBudget bounds the bytes of all tails: above it the largest are
-	// flushed, and at twice the budget appends are refused (Overloaded).
+	// flushed, and at twice the budget appends wait for that (Engine.Admit).
 	MemoryBudget       int64
 	Flushers           int // flush workers, by default for the half of the processors
 	CheckpointInterval time.Duration

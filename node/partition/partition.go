@@ -117,6 +117,7 @@ func (p *Partition) refuse(err error) {
 	}
 	p.mu.Unlock()
 	if first {
+		p.e.room.recheck()
 		p.e.opts.Logger.Error("partition refuses service", "partition", p.ID.String(), "error", err)
 	}
 }

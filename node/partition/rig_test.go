@@ -255,10 +255,22 @@ func (r *rig) contiguous(n uint32) {
 	}
 }
 
+// append admits and appends parts, for which it waits as long as a client does.
+func (r *rig) append(parts []Part, ms int64) (lsn uint64, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	free, err := r.engine.Admit(ctx, parts)
+	if err != nil {
+		return 0, err
+	}
+	defer free()
+	return r.engine.Append(parts, ms)
+}
+
 // produce appends values to partition n in one batch and waits.
 func (r *rig) produce(n uint32, values ...string) (base int64, err error) {
 	parts := []Part{r.part(n, values...)}
-	lsn, err := r.engine.Append(parts, time.Now().UnixMilli())
+	lsn, err := r.append(parts, time.Now().UnixMilli())
 	if err != nil {
 		return 0, err
 	}

@@ -231,7 +231,7 @@ func (e *Engine) forgetTail(p *Partition, start int64) {
 	p.mu.Lock()
 	freed := p.mu.tail.evict(1<<62, min(start, p.mu.checkpointed))
 	p.mu.Unlock()
-	e.memory.Add(-freed)
+	e.room.freed(freed)
 }
 
 // sweepFile removes what a crash left of the segment at base: the local state

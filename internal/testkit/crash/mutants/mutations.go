@@ -80,8 +80,12 @@ var mutations = []mutation{
 		"s.Next <= min(below, end) && s.Confirmed {", "s.Next <= below+0*end {"}}, "./node", histories},
 	{"I11", "engine: group entries that a checkpoint does not hold are passed over", []edit{{"node/partition/recover.go",
 		"		if f.LSN <= p.mu.groupLSN || ", "		if f.LSN <= p.mu.groupLSN+4 || "}}, "./node/partition", histories},
-	{"I12", "engine: tails without a bound", []edit{{"node/partition/append.go",
-		"		if over > 2*e.opts.MemoryBudget {", "		if over < 0 {"}}, "./node/partition", "TestOverloadedAtTheMemoryBound"},
+	{"I12", "engine: tails without a bound", []edit{{"node/partition/admit.go",
+		"	crowded := e.memory.Load() > e.opts.MemoryBudget\n", "	crowded := e.memory.Load() < 0\n"}}, "./node/partition", "TestOverloadedAtTheMemoryBound"},
+	{"I12", "engine: what waits for the flush has no bound", []edit{{"node/partition/room.go",
+		"	case r.mu.bytes >= r.most:\n", "	case r.mu.bytes < 0:\n"}}, "./node/partition", "TestRoomIsBounded"},
+	{"I14", "engine: a flush that cannot happen is waited for", []edit{{"node/partition/room.go",
+		"	if hopeless != nil && !gained && r.full() {\n", "	if hopeless != nil && !gained && !r.full() {\n"}}, "./node/partition", "TestNobodyWaitsForAFullDisk"},
 
 	// The queue.
 	{"I11", "queue: acks are lost at the replay", []edit{{"node/queue/replay.go",
