@@ -27,6 +27,7 @@ type slowDisk struct {
 }
 
 func newSlowDisk(t *testing.T) *slowDisk {
+	t.Helper()
 	d := &slowDisk{t: t, reg: prometheus.NewRegistry()}
 	d.memNode = newMemNode(t, func(o *Options) {
 		o.MemoryBudget, o.Registerer = 1<<20, d.reg

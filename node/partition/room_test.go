@@ -141,7 +141,7 @@ func TestRoomIsBounded(t *testing.T) {
 			t.Errorf("%s: one too many: %v", name, err)
 		}
 		l.ask[0]()
-		<-l.got[0]
+		_ = <-l.got[0]
 		l.join(size)
 		r.freed(1) // lets the first go
 		within(t, "there is a place", func() bool { n, _ := r.waiting(); return n < len(l.got)-1 })
@@ -243,6 +243,7 @@ const crowdedBudget = 48 << 10
 
 // crowdedWith produces to the partitions in turns until they are full.
 func crowdedWith(t *testing.T, fs vfs.FS, partitions ...uint32) *crowdedRig {
+	t.Helper()
 	c := &crowdedRig{t: t, value: strings.Repeat("x", 1000)}
 	c.openWith(fs, rigConfig{change: func(o *Options) {
 		o.DiskOK = func() error {
