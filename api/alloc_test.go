@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/testkit/racing"
 )
 
 // fuzzRequest makes a request the way a server reads it.
@@ -107,7 +108,7 @@ func perRequest(t *testing.T, serve func(net.Listener) error, request string) fl
 // reads the same body and answers nothing, watched as net/http watches every
 // request, however many records it has; and much less often, if it is a common one.
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
+	if racing.Enabled {
 		t.Log("the race detector allocates by itself: only the run without it counts")
 		return
 	}

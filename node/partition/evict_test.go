@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -36,9 +37,13 @@ func TestEvictNeedsConfirmation(t *testing.T) {
 	r := open(t, fs, change)
 	r.create(0)
 	values, want := wants(400)
-	r.produceAll(0, values)
-	r.flush(0)
 	p := r.engine.Get(pid(0))
+	for quarter := range slices.Chunk(values, 100) {
+		r.produceAll(0, quarter)
+		if err := r.engine.Seal(p); err != nil {
+			t.Fatal(err)
+		}
+	}
 	sealed := p.Local()
 	if sealed.Sealed < 4 {
 		t.Fatalf("only %d segments", sealed.Sealed)

@@ -1,0 +1,6 @@
+//go:build race
+
+package racing
+
+// Enabled says that the race detector runs.
+const Enabled = true
