@@ -22,9 +22,9 @@ PKGS        ?= ./...
 LONG_PKGS   ?= ./node ./internal/testkit/e2e ./node/garbage ./tier/cold ./tier/manifest ./cmd/tidemark ./wal ./node/partition ./tier/objstore/s3
 # Where tests put their files: in memory where there are 4 GiB of it for files, because most
 # tests are about what a disk was asked for, and a sync there costs nothing. Tests
-# that are about the disk itself go to TIDEMARK_DISK.
+# that are about the disk itself go to TESTDISK.
 TESTTMP     ?= $(shell .ci/testtmp)
-export TIDEMARK_DISK ?= $(or $(TMPDIR),/tmp)
+export TESTDISK ?= $(or $(TMPDIR),/tmp)
 # The packages with goroutines of their own, the longest first.
 RACE_PKGS   ?= ./node ./tier/cold ./node/partition ./tier/objstore/s3 ./raftmeta ./wal/... ./segment/... ./tier/... ./node/... ./api/... ./bench/load/... ./bench/rawhttp/... ./bench/child/... ./bench/ref/...
 # What they do is random in time, not in space: few histories meet every race.
@@ -54,7 +54,7 @@ LOCAL_TOOLS := .cache/tools/bin
 
 # Tests that run beside others of their package mostly wait: for graces, retries,
 # deadlines. So more of them at once than there are cores.
-GOTEST = TMPDIR=$(TESTTMP) GOTMPDIR=$(TIDEMARK_DISK) go test -p $(TESTPAR) -parallel 8 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
+GOTEST = TMPDIR=$(TESTTMP) GOTMPDIR=$(TESTDISK) go test -p $(TESTPAR) -parallel 8 -timeout $(TESTTIMEOUT) $(TESTFLAGS)
 
 ##@ Build and run
 

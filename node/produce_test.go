@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
-	"github.com/tidemark-mq/tidemark/internal/testkit/racing"
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/internal/testkit/racing"
 )
 
 // One record, as the HTTP plane produces it: with the server's one context.

@@ -18,7 +18,7 @@ import (
 // diskDir is a directory on a disk, also where those of other tests are in memory.
 func diskDir(t *testing.T) string {
 	t.Helper()
-	if disk := os.Getenv("TIDEMARK_DISK"); disk != "" {
+	if disk := os.Getenv("TESTDISK"); disk != "" {
 		t.Setenv("TMPDIR", disk)
 	}
 	return t.TempDir()
