@@ -141,7 +141,9 @@ func TestRoomIsBounded(t *testing.T) {
 			t.Errorf("%s: one too many: %v", name, err)
 		}
 		l.ask[0]()
-		<-l.got[0]
+		if err := <-l.got[0]; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: who left: %v", name, err)
+		}
 		l.join(size)
 		r.freed(1) // lets the first go
 		within(t, "there is a place", func() bool { n, _ := r.waiting(); return n < len(l.got)-1 })
