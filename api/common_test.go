@@ -384,6 +384,17 @@ func FuzzCommon(f *testing.F) {
 	f.Add([]byte(produceOf("value")))
 	f.Add([]byte("POST /v1/topics/a/ack?receipt_handle=x HTTP/1.1\r\nhost: [::1]:80\r\nauthorization: Basic eDp5\r\nTidemark-Header-a: b\r\n\r\n"))
 	f.Add([]byte("POST /v1/topics/a/consume? HTTP/1.1\r\nHost: x\r\nHost: y\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"))
+	// Each is one that a parser with a rule less would take for another than net/http does.
+	const rest = " HTTP/1.1\r\nHost: x\r\n"
+	for _, near := range []string{
+		"a%41/produce" + rest + "\r\n", "a#b" + rest + "\r\n", "a?b#c" + rest + "\r\n", "a HTTP/1.0\r\nHost: x\r\n\r\n", "a HTTP/1.1\r\n\r\n",
+		"a" + rest + "Host: y\r\n\r\n", "a HTTP/1.1\r\nHost: x y\r\n\r\n", "a" + rest + "Content-Length: 1\r\nContent-Length: 1\r\n\r\nb",
+		"a" + rest + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0", "a" + rest + "Content-Length: +1\r\n\r\nb", "a" + rest + "Content-Length: 1\r\n\r\nbc",
+		"a" + rest + "Content-Length: 2\r\n\r\nb", "a" + rest + "Accept: b\r\n c\r\n\r\n", "a" + rest + "Accept: b\nHost: y\r\n\r\n", "a" + rest + "Accept : b\r\n\r\n",
+		"a" + rest + "Accept: b\r\nAccept: c\r\n\r\n", "a" + rest + "Accept: \tb\r\n\r\n", "a" + rest + "Tidemark-Header-a b: c\r\n\r\n", "a" + rest + "Expect: 100-continue\r\nContent-Length: 1\r\n\r\nb",
+	} {
+		f.Add([]byte(commonStart + near))
+	}
 	q := newCommon(context.Background(), nil)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if !bytes.HasPrefix(b, []byte(commonStart)) || !q.parse(b) {

@@ -51,8 +51,9 @@ func (d *directWriter) close() error {
 }
 
 // writeAt writes whole blocks of the current file; synced = a sync is to follow
-// at once. The caller has the write role. A file system that takes the descriptor and refuses the write gets the
-// bytes in the ordinary way, once and for this file.
+// at once. The caller has the write role. A file system that takes the
+// descriptor and refuses the write gets the bytes in the ordinary way, once and
+// for this file.
 func (l *Log) writeAt(b []byte, pos int64, synced bool) error {
 	direct := len(b) >= directBytes || synced && len(b) == blockSize
 	if d := l.mu.direct; direct && d != nil && pos+int64(len(b)) <= d.end {
