@@ -106,6 +106,9 @@ func (r *faultRig) round(c badCall, w badWay) {
 	r.t.Helper()
 	what := c.who + " " + w.name
 	r.unchanged(what + ", before")
+	if c.op == fault.List {
+		r.watched(what)
+	}
 	rule := w.rule
 	rule.Key = c.key
 	if c.op != "" {
@@ -160,6 +163,19 @@ func (r *faultRig) round(c badCall, w badWay) {
 	}
 	r.heal(what)
 	r.unchanged(what, taken...)
+}
+
+// watched has somebody wait for ack=archived, so that from then on each object of
+// the shipped log is read back as it is put. Else, on a slow machine, a state
+// object may stand behind one that is not there before anybody looks: nothing
+// needs a list then.
+func (r *faultRig) watched(what string) {
+	r.t.Helper()
+	before := r.answers
+	if !r.archived(what+", before", "t", 20*time.Second) {
+		r.t.Fatalf("%s: ack=archived does not work before it", what)
+	}
+	r.answers = before // no fault was on
 }
 
 // lasting holds what is true while a fault lasts.

@@ -305,6 +305,7 @@ type ready struct {
 	TLS     bool   `json:"tls"`
 	Raft    string `json:"raft"`
 	Metrics string `json:"metrics"`
+	Pprof   string `json:"pprof,omitempty"`
 	Node    string `json:"node"`
 	DataDir string `json:"data_dir"`
 	Archive string `json:"archive"`
@@ -317,6 +318,9 @@ func (s *server) announce(p *process) error {
 	}
 	if s.metrics != nil {
 		line.Metrics = boundAddr(s.c.MetricsAddr, s.metrics.ln)
+	}
+	if s.pprof != nil {
+		line.Pprof = boundAddr(s.c.PprofAddr, s.pprof.ln)
 	}
 	if s.archive != nil {
 		line.Archive = s.archive.Capabilities().URL

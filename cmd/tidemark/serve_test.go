@@ -62,6 +62,9 @@ func TestServeListeners(t *testing.T) {
 	if status, _ := get(t, "http://"+s.ready.Metrics+"/v1/topics"); status != 404 {
 		t.Errorf("the metrics listener answers the API: %d", status)
 	}
+	if status, body := get(t, "http://"+s.ready.Pprof+"/debug/pprof/"); status != 200 || !strings.Contains(body, "goroutine") {
+		t.Errorf("profiles on %q: %d %.200s", s.ready.Pprof, status, body)
+	}
 	if status, _ := get(t, s.url("/debug/pprof/")); status != 404 {
 		t.Errorf("profiles on the API: %d", status)
 	}

@@ -288,6 +288,20 @@ func TestOptions(t *testing.T) {
 	r.open().Close()
 }
 
+// What a crash left of a save, or a disk that became read-only before the rename,
+// goes with the next start, before anything is saved (B66).
+func TestUnfinishedSaveGoes(t *testing.T) {
+	r := newRig(t, false)
+	s := r.open()
+	s.save(true)
+	s.Close()
+	r.write("scrub.json.tmp", []byte(`{"version":1,`))
+	r.open().Close()
+	if names, err := r.fs.List(""); err != nil || !slices.Contains(names, "scrub.json") || slices.Contains(names, "scrub.json.tmp") {
+		t.Errorf("after a start there are %q: %v", names, err)
+	}
+}
+
 // Findings and suspicions are bounded, however much is damaged (I12).
 func TestBounds(t *testing.T) {
 	r := newRig(t, false)

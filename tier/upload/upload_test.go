@@ -299,7 +299,7 @@ func TestFenced(t *testing.T) {
 	// was seen would open a new queue, with a callback of its own.
 	queued := make(chan struct{})
 	s.setHook(func(op, _ string) (bool, error) {
-		if op == "put" {
+		if op == "PUT" {
 			<-queued
 		}
 		return true, nil

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -63,6 +64,26 @@ func (r *rig) usage() (u usage) {
 		*to <<= 10
 	}
 	return u
+}
+
+// held is how much of the broker's resident memory is in use: without garbage,
+// and without free pages of the heap, which the system gets back in time. How
+// much of those there is depends on when the collector ran last and on what lived
+// then. The broker was started with --pprof-addr.
+func (r *rig) held() int64 {
+	r.t.Helper()
+	for range 2 { // what pools hold outlives the first
+		res, err := r.node.HTTP().Get(r.node.Profiles + "/debug/pprof/heap?gc=1")
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		_, err = io.Copy(io.Discard, res.Body)
+		if err = errors.Join(err, res.Body.Close()); err != nil || res.StatusCode != http.StatusOK {
+			r.t.Fatalf("collect the broker's garbage: %d %v", res.StatusCode, err)
+		}
+	}
+	free := r.metric("go_memstats_heap_idle_bytes") - r.metric("go_memstats_heap_released_bytes")
+	return r.usage().rss - int64(free)
 }
 
 // metric reads one series of the broker, as /metrics writes it.

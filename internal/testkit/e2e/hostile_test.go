@@ -171,7 +171,7 @@ func longForm() time.Duration {
 // with their number (B09).
 func TestHostileClients(t *testing.T) {
 	descriptors(t, 4000)
-	r := crowded(t)
+	r := crowded(t, "--pprof-addr", "127.0.0.1:0")
 	r.create(large)
 	for range 32 {
 		if status, body, err := r.once(post("/v1/topics/"+large+"/produce?partition=0", strings.Repeat("large ", 170_000))); err != nil || status != http.StatusAccepted {
@@ -182,7 +182,7 @@ func TestHostileClients(t *testing.T) {
 		t.Run(h.name, func(t *testing.T) {
 			r := &rig{t: t, node: r.node, options: r.options}
 			alone := r.p99()
-			before, log := r.usage(), len(r.node.Stderr())
+			before, log := r.held(), len(r.node.Stderr())
 			var attempts atomic.Int64
 			stop := persist(t, h.clients, func(ctx context.Context, who int) error {
 				attempts.Add(1)
@@ -194,11 +194,11 @@ func TestHostileClients(t *testing.T) {
 			})
 			r.notSlowed(alone)
 			pause(t.Context(), longForm())
-			with := r.usage()
+			with := r.held()
 			stop()
-			const flat = 96 << 20 // what buffers and the collector's pace may come to
-			t.Logf("%d clients, %d attempts: resident %d MiB before, %d MiB with them", h.clients, attempts.Load(), before.rss>>20, with.rss>>20)
-			if grown := with.rss - before.rss; grown > flat+int64(h.clients)*h.holds {
+			const flat = 32 << 20 // what buffers, tails and stacks may come to
+			t.Logf("%d clients, %d attempts: %d MiB before, %d MiB with them, %d MiB resident", h.clients, attempts.Load(), before>>20, with>>20, r.usage().rss>>20)
+			if grown := with - before; grown > flat+int64(h.clients)*h.holds {
 				t.Errorf("memory grew by %d MiB", grown>>20)
 			}
 			if n := len(r.node.Stderr()) - log; n > 8<<10 {

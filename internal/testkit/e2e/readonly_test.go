@@ -121,8 +121,14 @@ func TestReadOnlyRemount(t *testing.T) {
 	if err := syscall.Mount("", disk, "", syscall.MS_REMOUNT, ""); err != nil {
 		t.Fatalf("remount %s: %v", disk, err)
 	}
+	// Whatever the kill interrupted: a write that became read-only before its rename
+	// leaves this, which cannot be removed then. The next start does.
+	if err := os.WriteFile(filepath.Join(r.options.DataDir, "scrub.json.tmp"), []byte(`{"version":1,`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	strays(t, r.options.DataDir, 4) // at most one for each target
 	r.start(readyMax)
-	noStrays(t, r.options.DataDir, 0)
+	noStrays(t, r.options.DataDir)
 	r.check("after the read-only disk")
 	r.drain()
 }

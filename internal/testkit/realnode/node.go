@@ -25,6 +25,7 @@ type Node struct {
 	*process.Process
 	*client.Client
 	Base       string        // http://127.0.0.1:port
+	Profiles   string        // http://127.0.0.1:port where --pprof-addr was given, else ""
 	ReadyAfter time.Duration // from the start of the process to its line
 
 	transport *http.Transport
@@ -66,11 +67,14 @@ func attach(ctx context.Context, p *process.Process) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ready struct{ Event, HTTP string }
+	var ready struct{ Event, HTTP, Pprof string }
 	if err := json.Unmarshal([]byte(line), &ready); err != nil || ready.Event != "ready" || ready.HTTP == "" {
 		return nil, fmt.Errorf("the first line of tidemark serve is %.200q, not its ready event\n%s", line, p.Log())
 	}
 	n := &Node{Process: p, Base: "http://" + ready.HTTP, transport: &http.Transport{MaxIdleConnsPerHost: connections, DisableCompression: true}}
+	if ready.Pprof != "" {
+		n.Profiles = "http://" + ready.Pprof
+	}
 	n.Client, err = client.New(n.Base, client.Options{
 		HTTP: &http.Client{Transport: n.transport}, Name: "testkit",
 		Retry: client.Retry{Tries: 1}, // tests count what each request did
