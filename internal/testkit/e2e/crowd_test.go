@@ -82,8 +82,17 @@ func (r *rig) held() int64 {
 			r.t.Fatalf("collect the broker's garbage: %d %v", res.StatusCode, err)
 		}
 	}
-	free := r.metric("go_memstats_heap_idle_bytes") - r.metric("go_memstats_heap_released_bytes")
-	return r.usage().rss - int64(free)
+	free := func() int64 {
+		return int64(r.metric("go_memstats_heap_idle_bytes") - r.metric("go_memstats_heap_released_bytes"))
+	}
+	var held int64
+	eventually(r.t, stepMax, "the heap gives nothing back while it is counted", func() (bool, string) {
+		before, rss := free(), r.usage().rss
+		after := free()
+		held = rss - after
+		return max(before-after, after-before) < 1<<20, fmt.Sprintf("%d bytes are free, then %d", before, after)
+	})
+	return held
 }
 
 // metric reads one series of the broker, as /metrics writes it.
