@@ -11,6 +11,7 @@ type Group struct {
 	First   uint64 // LSN of the first frame
 	Frames  int
 	Durable uint64 // highest LSN that was durable when the group was written
+	Salt    uint64 // what it verifies with: that of its file
 	body    []byte // the frames
 }
 
@@ -30,7 +31,7 @@ func ParseGroup(b []byte, salt uint64) (Group, int, error) {
 	if got := groupChecksum(salt, whole); got != h.crc {
 		return Group{}, 0, errcode.New(errcode.Corrupt, "group of LSN %d: checksum %08x, want %08x", h.First, got, h.crc)
 	}
-	g := Group{First: h.First, Frames: int(h.Frames), Durable: h.Durable, body: whole[groupHeaderSize:]}
+	g := Group{First: h.First, Frames: int(h.Frames), Durable: h.Durable, Salt: salt, body: whole[groupHeaderSize:]}
 	if err := g.check(); err != nil {
 		return Group{}, 0, err
 	}

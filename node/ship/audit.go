@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"hash/crc32"
 	"slices"
 	"time"
 
@@ -134,11 +133,11 @@ func (s *Shipper) wanted() bool {
 // is there at all.
 func (s *Shipper) readBack(ctx context.Context) (there bool, err error) {
 	last := &s.audits.last
-	data, _, err := objstore.ReadAll(ctx, s.opts.Store, last.key, last.size)
+	sum, info, err := objstore.Sum(ctx, s.opts.Store, last.key, last.size)
 	switch {
 	case errcode.Is(err, errcode.NotFound):
 		return false, nil
-	case errcode.Is(err, errcode.TooLarge), err == nil && (int64(len(data)) != last.size || crc32.Checksum(data, castagnoli) != last.crc):
+	case errcode.Is(err, errcode.TooLarge), err == nil && (info.Size != last.size || sum != last.crc):
 		// It stays where it is. The next object begins at the same frame and
 		// covers it: a restore passes over what is damaged and covered.
 		s.metrics.lost.Inc()

@@ -20,19 +20,19 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // mark. more says that there may be more to ship at once.
 func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 	s.look()
-	s.encoder.Reset()
-	run, err := s.opts.Log.EachGroup(s.next, s.opts.ObjectBytes, s.encoder.Group)
-	if err != nil {
+	if _, err := s.gather(); err != nil {
 		return false, err
 	}
+	run := s.pending.run
 	if run.Next <= s.next {
-		s.encoder = archive.WALEncoder{} // a log at rest holds no memory for objects
+		s.pending = pending{} // a log at rest holds no memory for objects
 		if err := s.audit(ctx, s.next, false); err != nil {
 			return false, err
 		}
 		return false, s.checkFenceNow(ctx)
 	}
-	data := s.encoder.Object(run)
+	behind := s.pending.full || s.pending.bytes >= s.opts.ObjectBytes/8
+	data := s.pending.object()
 	key := manifest.WALKey(s.opts.Node, s.opts.Incarnation, run.First, run.Next)
 	start := s.opts.Now()
 	// Told before it is known to be there: a try that fails, or one of the looks
@@ -57,7 +57,7 @@ func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 	s.metrics.objects.Inc()
 	s.metrics.bytes.Add(float64(len(data)))
 	s.metrics.seconds.Observe(s.opts.Now().Sub(start).Seconds())
-	return run.Next <= s.opts.Log.Durable() && len(data) >= s.opts.ObjectBytes/8, nil
+	return behind && run.Next <= s.opts.Log.Durable(), nil
 }
 
 // putWAL puts an object of the log, or finds it there.

@@ -144,7 +144,7 @@ type Shipper struct {
 	// Of the shipping goroutine.
 	next       uint64 // first LSN that is not put
 	held       uint64 // first LSN that the local log must keep
-	encoder    archive.WALEncoder
+	pending    pending
 	audits     audits
 	stateBytes int64 // shipped since the last state object
 	stateAt    time.Time
@@ -265,14 +265,26 @@ func (s *Shipper) wait(ctx context.Context) bool {
 		}
 	}
 	// Let a whole interval gather, unless somebody waits for an answer.
-	timer.Reset(s.opts.Interval)
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	case <-s.kick:
-		return sleep(ctx, coalesce)
+	end, shortest := time.Now().Add(s.opts.Interval), s.opts.Interval/gathers
+	for pause := shortest; ; {
+		timer.Reset(min(pause, time.Until(end)))
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+		case <-s.kick:
+			return sleep(ctx, coalesce)
+		}
+		if !time.Now().Before(end) {
+			return true
+		}
+		n, err := s.gather()
+		if err != nil || s.pending.full {
+			return true // of an error the next try tells
+		}
+		if pause *= 2; n >= gatherBytes {
+			pause = shortest
+		}
 	}
 }
 

@@ -160,28 +160,66 @@ func ReadInto(ctx context.Context, s Store, key string, max int64, buf []byte) (
 }
 
 func readInto(ctx context.Context, s Store, key string, max int64, buf []byte) ([]byte, Info, error) {
-	body, info, err := s.Get(ctx, key)
+	var data []byte
+	info, err := readWhole(ctx, s, key, max, func(body io.Reader, size int64) error {
+		if int64(cap(buf)) < size {
+			buf = make([]byte, size)
+		}
+		data = buf[:size]
+		_, err := io.ReadFull(body, data)
+		return err
+	})
 	if err != nil {
 		return nil, Info{}, err
 	}
+	return data, info, nil
+}
+
+// Sum reads one object, of at most max bytes, for its CRC-32C alone: it needs no
+// memory for the bytes. Its errors are those of ReadAll.
+func Sum(ctx context.Context, s Store, key string, max int64) (uint32, Info, error) {
+	sum, info, err := readSum(ctx, s, key, max)
+	if errcode.Is(err, errcode.Corrupt) {
+		sum, info, err = readSum(ctx, s, key, max)
+	}
+	return sum, info, err
+}
+
+const sumBytes = 256 << 10 // that a sum is taken of at a time
+
+func readSum(ctx context.Context, s Store, key string, most int64) (uint32, Info, error) {
+	h := crc32.New(castagnoli)
+	info, err := readWhole(ctx, s, key, most, func(body io.Reader, size int64) error {
+		n, err := io.CopyBuffer(h, io.LimitReader(body, size), make([]byte, max(1, min(size, sumBytes))))
+		if err == nil && n < size {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	})
+	return h.Sum32(), info, err
+}
+
+// readWhole lets read take the bytes of one object, of at most max, and sees that
+// there are no more.
+func readWhole(ctx context.Context, s Store, key string, most int64, read func(body io.Reader, size int64) error) (Info, error) {
+	body, info, err := s.Get(ctx, key)
+	if err != nil {
+		return Info{}, err
+	}
 	defer body.Close()
-	if info.Size < 0 || info.Size > max {
-		return nil, Info{}, errcode.New(errcode.TooLarge, "object %s has %d bytes, at most %d are expected here", key, info.Size, max)
+	if info.Size < 0 || info.Size > most {
+		return Info{}, errcode.New(errcode.TooLarge, "object %s has %d bytes, at most %d are expected here", key, info.Size, most)
 	}
-	if int64(cap(buf)) < info.Size {
-		buf = make([]byte, info.Size)
-	}
-	data := buf[:info.Size]
-	if _, err := io.ReadFull(body, data); err != nil {
-		return nil, Info{}, asRead(key, err)
+	if err := read(body, info.Size); err != nil {
+		return Info{}, asRead(key, err)
 	}
 	// The end must be said too: that is where a body that was cut, or whose
 	// checksum differs, reports it.
 	var one [1]byte
 	if _, err := io.ReadFull(body, one[:]); !errors.Is(err, io.EOF) {
-		return nil, Info{}, asRead(key, err)
+		return Info{}, asRead(key, err)
 	}
-	return data, info, nil
+	return info, nil
 }
 
 // asRead gives what io.ReadFull said of a body a code, unless it has one: an end

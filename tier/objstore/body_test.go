@@ -3,6 +3,7 @@ package objstore_test
 import (
 	"context"
 	"errors"
+	"hash/crc32"
 	"io"
 	"path"
 	"strings"
@@ -66,6 +67,43 @@ func TestReadAllIsBounded(t *testing.T) {
 	if data, info, err := objstore.ReadAll(t.Context(), s, "k", 6); err != nil || string(data) != "123456" || info.Size != 6 {
 		t.Errorf("%q, %+v, %v", data, info, err)
 	}
+}
+
+// Proves that the sum of an object is that of all its bytes, and of nothing else:
+// one that is larger than expected is refused unread, one that is cut or longer
+// than its store said is Transient.
+func TestSum(t *testing.T) {
+	s := mem.New("", nil)
+	data := strings.Repeat("tidemark", 100<<10)
+	if err := errors.Join(put(s, "k", data), put(s, "empty", "")); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"k": data, "empty": ""} {
+		sum, info, err := objstore.Sum(t.Context(), s, key, int64(len(want)))
+		if err != nil || sum != crc32.Checksum([]byte(want), crc32.MakeTable(crc32.Castagnoli)) || info.Size != int64(len(want)) {
+			t.Errorf("%s: %08x, %+v, %v", key, sum, info, err)
+		}
+	}
+	if _, _, err := objstore.Sum(t.Context(), s, "k", int64(len(data)-1)); !errcode.Is(err, errcode.TooLarge) {
+		t.Errorf("too large: %v", err)
+	}
+	for _, off := range []int64{-1, 1} {
+		if _, _, err := objstore.Sum(t.Context(), liar{s, off}, "k", 1<<20); !errcode.Is(err, errcode.Transient) {
+			t.Errorf("a size that is %d off: %v", off, err)
+		}
+	}
+}
+
+// liar is a store whose sizes are off.
+type liar struct {
+	objstore.Store
+	off int64
+}
+
+func (l liar) Get(ctx context.Context, key string) (io.ReadCloser, objstore.Info, error) {
+	b, info, err := l.Store.Get(ctx, key)
+	info.Size += l.off
+	return b, info, err
 }
 
 // Proves that a key which is accepted stays under its root as a path, keeps its

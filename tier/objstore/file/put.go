@@ -9,6 +9,7 @@ import (
 	"path"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
@@ -17,6 +18,13 @@ import (
 const (
 	copyBytes   = 256 << 10 // of one write; ctx is looked at between two
 	nameRetries = 16        // how often a directory may vanish under a put
+
+	// An archive may be on the disk that the log is synced to. Left to the sync at
+	// the end, a large object would go there in one go, and a sync of the log
+	// would wait behind all of it: so it goes there in pieces, and after each
+	// one the disk is left to others for as long as that took.
+	pieceBytes = 2 * copyBytes
+	longestGap = 20 * time.Millisecond
 )
 
 var buffers = sync.Pool{New: func() any { return new([copyBytes]byte) }}
@@ -66,9 +74,10 @@ func (s *Store) writeTmp(ctx context.Context, key string, body io.Reader, size i
 	return tmp, nil
 }
 
-func copyBody(ctx context.Context, f io.Writer, body io.Reader, key string, size int64, check *objstore.Verifier) error {
+func copyBody(ctx context.Context, f handle, body io.Reader, key string, size int64, check *objstore.Verifier) error {
 	buf := buffers.Get().(*[copyBytes]byte)
 	defer buffers.Put(buf)
+	onDisk := int64(0)
 	for left := size; left > 0; {
 		if err := objstore.Ended(ctx, "put", key); err != nil {
 			return err
@@ -82,8 +91,22 @@ func copyBody(ctx context.Context, f io.Writer, body io.Reader, key string, size
 			return errcode.Wrap(codeOf(err), err, "put %s: write", key)
 		}
 		left -= int64(len(part))
+		if at := size - left; at-onDisk >= pieceBytes && left > 0 {
+			if err := pieceToDisk(f, onDisk, at-onDisk); err != nil {
+				return errcode.Wrap(codeOf(err), err, "put %s: write to the disk", key)
+			}
+			onDisk = at
+		}
 	}
 	return nil
+}
+
+// pieceToDisk writes a piece of a file to the disk, and rests.
+func pieceToDisk(f handle, off, n int64) error {
+	begun := time.Now()
+	err := f.WriteBack(off, n)
+	time.Sleep(min(time.Since(begun), longestGap))
+	return err
 }
 
 // name gives the temporary file its key and makes that durable.

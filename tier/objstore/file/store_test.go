@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -215,6 +216,72 @@ func (c counted) OpenFile(name string, flag int, perm fs.FileMode) (handle, erro
 type countedFile struct {
 	handle
 	syncs *atomic.Int64
+}
+
+// pieces is a tree that notes what is written back, and fails it at an offset.
+type pieces struct {
+	tree
+	back *[][2]int64
+	fail int64
+}
+
+func (p pieces) OpenFile(name string, flag int, perm fs.FileMode) (handle, error) {
+	h, err := p.tree.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return piecesFile{h, p}, nil
+}
+
+type piecesFile struct {
+	handle
+	of pieces
+}
+
+func (f piecesFile) WriteBack(off, n int64) error {
+	*f.of.back = append(*f.of.back, [2]int64{off, n})
+	if off == f.of.fail {
+		return syscall.EIO
+	}
+	return f.handle.WriteBack(off, n)
+}
+
+// Proves that a large object goes to the disk piece by piece, each once, with the
+// last one left to the sync, and that a piece which the disk does not take fails
+// the put, whose file goes: the system tells of such an error once, so the sync
+// at the end would know nothing of it.
+func TestLargeObjectsGoToTheDiskInPieces(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back [][2]int64
+	tr := pieces{rooted{root}, &back, -1}
+	s, err := openTree(tr, dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	data := strings.Repeat("0123456789abcdef", 3*pieceBytes/16+10)
+	put(t, s, "large", data)
+	put(t, s, "small", data[:pieceBytes])
+	want := [][2]int64{{0, pieceBytes}, {pieceBytes, pieceBytes}, {2 * pieceBytes, pieceBytes}}
+	if !slices.Equal(back, want) {
+		t.Errorf("written back: %v, want %v", back, want)
+	}
+	tr.fail = pieceBytes
+	s.root = tr
+	err = s.Put(t.Context(), "bad", strings.NewReader(data), int64(len(data)), objstore.PutOptions{})
+	if !errcode.Is(err, errcode.Transient) {
+		t.Errorf("a disk that does not take a piece: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "bad")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("there is an object: %v", err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, tmpDir)); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
 }
 
 func (f countedFile) Sync() error {

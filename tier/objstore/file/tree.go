@@ -32,6 +32,10 @@ type handle interface {
 	io.Closer
 	Stat() (fs.FileInfo, error)
 	Sync() error
+	// WriteBack writes n bytes from off on to the disk and waits for that. It makes
+	// nothing durable, a Sync does; but it may take an error from the one that
+	// comes later, so the file is worth nothing after one.
+	WriteBack(off, n int64) error
 	ReadDir(n int) ([]fs.DirEntry, error)
 }
 
@@ -44,7 +48,10 @@ func (r rooted) OpenFile(name string, flag int, perm fs.FileMode) (handle, error
 	if err != nil {
 		return nil, err
 	}
-	return f, nil
+	return osFile{f}, nil
 }
+
+// osFile is an open file of the operating system.
+type osFile struct{ *os.File }
 
 func (rooted) SameFile(a, b fs.FileInfo) bool { return os.SameFile(a, b) }
