@@ -56,7 +56,7 @@ func (s *Store) writeTmp(ctx context.Context, key string, body io.Reader, size i
 		return "", err
 	}
 	check := objstore.NewVerifier(opts)
-	if err = copyBody(ctx, f, body, key, size, check); err == nil {
+	if err = s.copyBody(ctx, f, body, key, size, check); err == nil {
 		err = check.Check(key)
 	}
 	if err == nil {
@@ -74,7 +74,7 @@ func (s *Store) writeTmp(ctx context.Context, key string, body io.Reader, size i
 	return tmp, nil
 }
 
-func copyBody(ctx context.Context, f handle, body io.Reader, key string, size int64, check *objstore.Verifier) error {
+func (s *Store) copyBody(ctx context.Context, f handle, body io.Reader, key string, size int64, check *objstore.Verifier) error {
 	buf := buffers.Get().(*[copyBytes]byte)
 	defer buffers.Put(buf)
 	onDisk := int64(0)
@@ -92,7 +92,7 @@ func copyBody(ctx context.Context, f handle, body io.Reader, key string, size in
 		}
 		left -= int64(len(part))
 		if at := size - left; at-onDisk >= pieceBytes && left > 0 {
-			if err := pieceToDisk(f, onDisk, at-onDisk); err != nil {
+			if err := s.pieceToDisk(f, onDisk, at-onDisk); err != nil {
 				return errcode.Wrap(codeOf(err), err, "put %s: write to the disk", key)
 			}
 			onDisk = at
@@ -101,8 +101,11 @@ func copyBody(ctx context.Context, f handle, body io.Reader, key string, size in
 	return nil
 }
 
-// pieceToDisk writes a piece of a file to the disk, and rests.
-func pieceToDisk(f handle, off, n int64) error {
+// pieceToDisk writes a piece of a file to the disk, and rests. All puts of the store
+// take turns.
+func (s *Store) pieceToDisk(f handle, off, n int64) error {
+	s.disk.Lock()
+	defer s.disk.Unlock()
 	begun := time.Now()
 	err := f.WriteBack(off, n)
 	time.Sleep(min(time.Since(begun), longestGap))

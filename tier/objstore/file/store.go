@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -37,6 +38,7 @@ type Store struct {
 	opts   Options
 	names  names
 	broken atomic.Pointer[error] // the directory sync that failed
+	disk   sync.Mutex            // held while a piece goes to the disk
 }
 
 // Open opens the archive in dir, which is made, durably, if it does not exist.

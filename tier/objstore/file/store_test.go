@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -223,6 +224,7 @@ type pieces struct {
 	tree
 	back *[][2]int64
 	fail int64
+	busy *atomic.Int32
 }
 
 func (p pieces) OpenFile(name string, flag int, perm fs.FileMode) (handle, error) {
@@ -239,6 +241,10 @@ type piecesFile struct {
 }
 
 func (f piecesFile) WriteBack(off, n int64) error {
+	if f.of.busy.Add(1) > 1 {
+		return errors.New("two pieces at once")
+	}
+	defer f.of.busy.Add(-1)
 	*f.of.back = append(*f.of.back, [2]int64{off, n})
 	if off == f.of.fail {
 		return syscall.EIO
@@ -257,7 +263,7 @@ func TestLargeObjectsGoToTheDiskInPieces(t *testing.T) {
 		t.Fatal(err)
 	}
 	var back [][2]int64
-	tr := pieces{rooted{root}, &back, -1}
+	tr := pieces{rooted{root}, &back, -1, new(atomic.Int32)}
 	s, err := openTree(tr, dir, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -270,6 +276,11 @@ func TestLargeObjectsGoToTheDiskInPieces(t *testing.T) {
 	if !slices.Equal(back, want) {
 		t.Errorf("written back: %v, want %v", back, want)
 	}
+	var wg sync.WaitGroup
+	for i := range 4 { // not two at once
+		wg.Go(func() { put(t, s, fmt.Sprint("beside/", i), data) })
+	}
+	wg.Wait()
 	tr.fail = pieceBytes
 	s.root = tr
 	err = s.Put(t.Context(), "bad", strings.NewReader(data), int64(len(data)), objstore.PutOptions{})
