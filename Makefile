@@ -8,8 +8,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 export TIDEMARK_TOOLS ?= $(HOME)/.cache/tidemark-tools
-# One kind of build for everything: the binary is static, and tests run what ships.
+# One kind of build for everything: the binary is static, tests run what ships, and
+# binary, tests and linter share what was compiled.
 export CGO_ENABLED ?= 0
+export GOFLAGS ?= -trimpath
 
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 COMMIT      ?= $(shell git rev-parse HEAD 2>/dev/null)
@@ -26,7 +28,7 @@ LONG_PKGS   ?= ./node ./internal/testkit/e2e ./node/garbage ./tier/cold ./tier/m
 TESTTMP     ?= $(shell .ci/testtmp)
 export TESTDISK ?= $(or $(TMPDIR),/tmp)
 # The packages with goroutines of their own, the longest first.
-RACE_PKGS   ?= ./node ./tier/cold ./node/partition ./tier/objstore/s3 ./raftmeta ./wal/... ./segment/... ./tier/... ./node/... ./api/... ./bench/load/... ./bench/rawhttp/... ./bench/child/... ./bench/ref/...
+RACE_PKGS   ?= ./node ./tier/cold ./node/partition ./tier/objstore/s3 ./raftmeta ./wal/... ./segment/... ./tier/... ./node/... ./api/... ./bench/load/... ./bench/rawhttp/... ./bench/child/... ./bench/scenario ./bench/ref/...
 # What they do is random in time, not in space: few histories meet every race.
 RACE_HISTORIES ?= 400
 # Large, with one goroutine, or about memory, which the detector multiplies: nothing to race, and many times slower.
@@ -72,9 +74,10 @@ run: build ## one node on 127.0.0.1:7942, archive in ./tidemark-archive (ARGS="-
 test: tools build ## all tests: unit, model, crash, conformance, end to end
 	$(GOTEST) $(if $(filter ./...,$(PKGS)),$(LONG_PKGS)) $(PKGS)
 
+# Without vet, which is of the tests and the linter.
 .PHONY: race
 race: tools ## the concurrent packages under the race detector (RACE_PKGS=...)
-	CGO_ENABLED=1 TIDEMARK_HISTORIES=$(RACE_HISTORIES) $(GOTEST) -race -short -skip '$(RACE_SKIP)' $(RACE_PKGS)
+	CGO_ENABLED=1 TIDEMARK_HISTORIES=$(RACE_HISTORIES) $(GOTEST) -vet=off -race -short -skip '$(RACE_SKIP)' $(RACE_PKGS)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME=30s each

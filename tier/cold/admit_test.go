@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
 
@@ -37,7 +38,7 @@ func must(t *testing.T, c *Cache, st *store, seg manifest.Segment) int64 {
 // well. Without admission the second reading of the small segment would cost all
 // of its chunks.
 func TestScanDoesNotEvict(t *testing.T) {
-	fs, st := vfs.NewMem(), newStore()
+	fs, st := crash.NewFS(), newStore()
 	hot, _ := archived(t, st, 0, repeat(3, ChunkSize-1000)...)
 	once, _ := archived(t, st, 100, repeat(3, ChunkSize-1000)...)
 	large, _ := archived(t, st, 200, repeat(40, ChunkSize-1000)...)
@@ -89,7 +90,7 @@ func TestHeatIsBounded(t *testing.T) {
 // smaller bound, the directory is below its bound to the byte, and holds nothing
 // that is not listed (B204, B205).
 func TestThrash(t *testing.T) {
-	fs, st := vfs.NewMem(), newStore()
+	fs, st := crash.NewFS(), newStore()
 	const readers, chunks = 8, 6
 	var segs []manifest.Segment
 	var total int64
@@ -166,7 +167,7 @@ func TestDiskErrors(t *testing.T) {
 	var mu sync.Mutex
 	const nothing = errorfs.OpKind(-1)
 	failing := nothing
-	mem := vfs.NewMem()
+	mem := crash.NewFS()
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -227,7 +228,7 @@ func TestDiskErrors(t *testing.T) {
 // A reader that stands still keeps what it has ahead of it on disk: others may
 // fill the cache meanwhile (B204).
 func TestAheadIsPinned(t *testing.T) {
-	fs, st := vfs.NewMem(), newStore()
+	fs, st := crash.NewFS(), newStore()
 	seg, _ := archived(t, st, 0, repeat(8, ChunkSize-1000)...)
 	c := open(t, fs, st, func(c *Config) { c.MaxBytes = 9 * chunkFile })
 	must(t, c, st, seg)

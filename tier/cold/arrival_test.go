@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
@@ -72,7 +72,7 @@ func TestChunksLandAsTheyArrive(t *testing.T) {
 		}
 		return nil
 	}
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	r, err := c.Open(context.Background(), seg)
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestBrokenAnswerGoesOn(t *testing.T) {
 		return nil
 	}
 	reg := prometheus.NewRegistry()
-	c := open(t, vfs.NewMem(), st, func(c *Config) { c.Concurrency = 1; c.Registry = reg })
+	c := open(t, crash.NewFS(), st, func(c *Config) { c.Concurrency = 1; c.Registry = reg })
 	readThrough(t, c, seg, data)
 	i := slices.Index(st.gets(), call{broken, maxGet * ChunkSize})
 	if i < 0 {
@@ -148,7 +148,7 @@ func TestBrokenAnswerGoesOn(t *testing.T) {
 // arrived or by the reader, and its file is not kept: the next cache would find it
 // there.
 func TestDamagedOnArrival(t *testing.T) {
-	fs, st := vfs.NewMem(), &pieces{store: newStore()}
+	fs, st := crash.NewFS(), &pieces{store: newStore()}
 	seg, data := archived(t, st.store, 0, repeat(8*24, ChunkSize/8-200)...)
 	var flipped atomic.Int64
 	st.hook = func(off int64, n int, p []byte) error {
@@ -184,7 +184,7 @@ func TestStoreContradictsItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			st := &pieces{store: newStore()}
 			seg, _ := archived(t, st.store, 0, repeat(8*20, ChunkSize/8-200)...)
-			c := open(t, vfs.NewMem(), st, nil)
+			c := open(t, crash.NewFS(), st, nil)
 			if _, err := c.Open(context.Background(), seg); err != nil { // its index is not announced
 				t.Fatal(err)
 			}
@@ -208,7 +208,7 @@ func TestStoreContradictsItself(t *testing.T) {
 func TestVerifiedOnArrival(t *testing.T) {
 	st := &pieces{store: newStore()}
 	seg, _ := archived(t, st.store, 0, repeat(8*24, ChunkSize/8-200)...)
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	r, err := c.Open(context.Background(), seg)
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func TestDiskEndsInTheMiddle(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			var writes atomic.Int64
 			gate := make(chan struct{})
-			mem := vfs.NewMem()
+			mem := crash.NewFS()
 			fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 				if op.Kind != errorfs.OpFileWriteAt || writes.Add(1)%5 != 0 {
 					return nil

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,7 +33,7 @@ func repeat(n, size int) []int { return slices.Repeat([]int{size}, n) }
 // request, the data few large ones; the second time everything is on disk, and
 // a new process finds it there.
 func TestReadThrough(t *testing.T) {
-	fs, st := vfs.NewMem(), newStore()
+	fs, st := crash.NewFS(), newStore()
 	seg, _ := archived(t, st, 100, repeat(200, 100_000)...)
 	c := open(t, fs, st, func(c *Config) { c.Registry = prometheus.NewRegistry() })
 	got, err := scan(t, c, seg, 100)
@@ -72,7 +73,7 @@ func TestReadThrough(t *testing.T) {
 func TestScanFrom(t *testing.T) {
 	st := newStore()
 	seg, _ := archived(t, st, 10, 5, 5, -1, -1, 5)
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	for from, want := range map[int64][]int64{0: {10, 11, 14}, 10: {10, 11, 14}, 11: {11, 14}, 12: {14}, 13: {14}, 14: {14}, 15: nil, 99: nil} {
 		if got, err := scan(t, c, seg, from); err != nil || !slices.Equal(got, want) {
 			t.Errorf("from %d: %v, want %v: %v", from, got, want, err)
@@ -99,7 +100,7 @@ func TestChunkBorders(t *testing.T) {
 				first += int(int64(ChunkSize+d) - s.DataLength)
 			}
 			seg, _ := archived(t, st, 0, first, 10, 3*ChunkSize, 10)
-			c := open(t, vfs.NewMem(), st, nil)
+			c := open(t, crash.NewFS(), st, nil)
 			if got, err := scan(t, c, seg, 0); err != nil || !slices.Equal(got, offsets(0, 4)) {
 				t.Fatalf("%v: %v", got, err)
 			}
@@ -112,7 +113,7 @@ func TestChunkBorders(t *testing.T) {
 func TestOneDownload(t *testing.T) {
 	st := newStore()
 	seg, _ := archived(t, st, 0, repeat(5, 1000)...)
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	r, err := c.Open(context.Background(), seg)
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +185,7 @@ func TestBadAnswers(t *testing.T) {
 					}
 					return got, err
 				}
-				c := open(t, vfs.NewMem(), st, nil)
+				c := open(t, crash.NewFS(), st, nil)
 				if got, err := scan(t, c, seg, 40); err != nil || !slices.Equal(got, offsets(40, 48)) {
 					t.Fatalf("bad once: %v, %v", got, err)
 				}
@@ -194,7 +195,7 @@ func TestBadAnswers(t *testing.T) {
 					}
 					return got, err
 				}
-				c = open(t, vfs.NewMem(), st, nil)
+				c = open(t, crash.NewFS(), st, nil)
 				_, err := scan(t, c, seg, 40)
 				var e *errcode.Error
 				if !errors.As(err, &e) || e.Code != x.code {
@@ -229,7 +230,7 @@ func TestBadChunkFilesAreMisses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fs, st := vfs.NewMem(), newStore()
+			fs, st := crash.NewFS(), newStore()
 			seg, _ := archived(t, st, 0, repeat(5, 1000)...)
 			c := open(t, fs, st, nil)
 			if _, err := scan(t, c, seg, 0); err != nil {
@@ -278,7 +279,7 @@ func rewrite(t *testing.T, fs vfs.FS, path string, change func([]byte) []byte) {
 // The directory keeps its bound, and the chunk that was used longest ago goes
 // first.
 func TestEviction(t *testing.T) {
-	fs, st := vfs.NewMem(), newStore()
+	fs, st := crash.NewFS(), newStore()
 	c := open(t, fs, st, func(c *Config) { c.MaxBytes = 3 * (ChunkSize + chunkTrailer) })
 	var keys []string
 	for i := range int64(5) {
@@ -310,7 +311,7 @@ func TestEviction(t *testing.T) {
 // A start takes over what is there, leaves foreign files alone, and brings a
 // directory that is too large below its bound.
 func TestOpenScansDirectory(t *testing.T) {
-	fs, st := vfs.NewMem(), newStore()
+	fs, st := crash.NewFS(), newStore()
 	seg, _ := archived(t, st, 0, repeat(8, ChunkSize-200)...)
 	c := open(t, fs, st, nil)
 	if _, err := scan(t, c, seg, 0); err != nil {
@@ -354,7 +355,7 @@ func TestEntryAndObjectDiffer(t *testing.T) {
 		case 3:
 			s.LastGeneration++
 		}
-		c := open(t, vfs.NewMem(), st, nil)
+		c := open(t, crash.NewFS(), st, nil)
 		if _, err := scan(t, c, s, 0); !errcode.Is(err, errcode.Corrupt) {
 			t.Errorf("case %d: %v", i, err)
 		}
@@ -365,7 +366,7 @@ func TestEntryAndObjectDiffer(t *testing.T) {
 func TestDiskFails(t *testing.T) {
 	st := newStore()
 	seg, _ := archived(t, st, 0, repeat(5, 1000)...)
-	c := open(t, vfs.NewMem(), st, func(c *Config) { c.MaxBytes = 100 })
+	c := open(t, crash.NewFS(), st, func(c *Config) { c.MaxBytes = 100 })
 	for range 2 {
 		if got, err := scan(t, c, seg, 0); err != nil || len(got) != 5 {
 			t.Fatalf("%v %v", got, err)
@@ -381,7 +382,7 @@ func TestDiskFails(t *testing.T) {
 func TestClosed(t *testing.T) {
 	st := newStore()
 	seg, _ := archived(t, st, 0, repeat(5, 1000)...)
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	r, err := c.Open(context.Background(), seg)
 	if err != nil {
 		t.Fatal(err)

@@ -29,6 +29,10 @@ func TestCrashWhileWriting(t *testing.T) {
 	st := &pieces{store: newStore()}
 	seg, _ := archived(t, st.store, 0, repeat(8*40, ChunkSize/8-200)...)
 	rnd := rand.New(rand.NewPCG(3, 4))
+	most := 8
+	if testing.Short() {
+		most = 5
+	}
 	var images []*vfs.MemFS
 	var calls atomic.Int64
 	take := make(chan struct{}, 1) // one image at a time
@@ -38,7 +42,7 @@ func TestCrashWhileWriting(t *testing.T) {
 		}
 		take <- struct{}{}
 		defer func() { <-take }()
-		if len(images) < 8 {
+		if len(images) < most {
 			images = append(images, mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{70, 99, 100}[len(images)%3], RNG: rnd}))
 		}
 		return nil

@@ -5,13 +5,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 )
 
 // The chunks of one download share a file: damage in one is found by the batches
 // in it, costs the file and one download, and is never served.
 func TestDamageInSharedFile(t *testing.T) {
-	fs, st := vfs.NewMem(), newStore()
+	fs, st := crash.NewFS(), newStore()
 	seg, _ := archived(t, st, 0, repeat(240, 100_000)...)
 	c := open(t, fs, st, nil)
 	if _, err := scan(t, c, seg, 0); err != nil {
@@ -66,7 +66,7 @@ func TestDamageInSharedFile(t *testing.T) {
 // stays within its bound while many are written at once.
 func TestPutsSideBySide(t *testing.T) {
 	const limit = 6 * (chunkTrailer + ChunkSize)
-	fs := vfs.NewMem()
+	fs := crash.NewFS()
 	d, err := openDisk(fs, "cache", limit)
 	if err != nil {
 		t.Fatal(err)

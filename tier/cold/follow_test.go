@@ -6,9 +6,8 @@ import (
 	"io"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
 
@@ -21,7 +20,7 @@ func TestFollow(t *testing.T) {
 		s, _ := archived(t, st, 100*i, repeat(100, 100_000)...)
 		segs = append(segs, s)
 	}
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	ctx := context.Background()
 	r, err := c.Open(ctx, segs[0])
 	if err != nil {
@@ -92,7 +91,7 @@ func TestFollowEnds(t *testing.T) {
 	st := newStore()
 	seg, _ := archived(t, st, 0, repeat(20, 1000)...)
 	lost, _ := archived(t, nil, 20, repeat(20, 1000)...)
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	ctx := context.Background()
 	r, err := c.Open(ctx, seg)
 	if err != nil {
@@ -125,7 +124,7 @@ func TestContinueInTheMiddle(t *testing.T) {
 	st := newStore()
 	small, _ := archived(t, st, 0, repeat(20, 1000)...)
 	merged, _ := archived(t, st, 0, repeat(60, 1000)...)
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	ctx := context.Background()
 	for _, from := range []int64{0, 20, 33, 59, 60} {
 		r, err := c.Open(ctx, small)

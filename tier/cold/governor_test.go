@@ -8,8 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
 
@@ -101,7 +100,7 @@ func TestGovernedReaders(t *testing.T) {
 		var mu sync.Mutex
 		late := time.Duration(-1)
 		set := func(d time.Duration) { mu.Lock(); late = d; mu.Unlock() }
-		c := open(t, vfs.NewMem(), st, func(c *Config) {
+		c := open(t, crash.NewFS(), st, func(c *Config) {
 			c.Latency = func() time.Duration { mu.Lock(); defer mu.Unlock(); return late }
 		})
 		all := func() time.Duration {

@@ -1,11 +1,11 @@
 package cold
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -43,7 +43,7 @@ func archived(t testing.TB, st objstore.Store, base int64, sizes ...int) (manife
 	}
 	seg, data := sealed.Object(t, pid, base, 2, 7, batches...)
 	if st != nil {
-		if err := st.Put(context.Background(), seg.Key(), strings.NewReader(string(data)), int64(len(data)), objstore.PutOptions{}); err != nil {
+		if err := st.Put(context.Background(), seg.Key(), bytes.NewReader(data), int64(len(data)), objstore.PutOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

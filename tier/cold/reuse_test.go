@@ -11,9 +11,8 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 	"github.com/tidemark-mq/tidemark/segment"
 )
 
@@ -60,7 +59,7 @@ func same(t *testing.T, r *Run, x segment.Index, data []byte) {
 func TestRunOutlivesScan(t *testing.T) {
 	st := newStore()
 	seg, data := archived(t, st, 0, repeat(120, 100_000)...)
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	for _, from := range []string{"store", "disk"} {
 		r, err := c.Open(context.Background(), seg)
 		if err != nil {
@@ -115,7 +114,7 @@ func TestRunOutlivesScan(t *testing.T) {
 func TestBordersAreNotCopied(t *testing.T) {
 	st := newStore()
 	seg, data := archived(t, st, 0, repeat(160, 100_000)...)
-	c := open(t, vfs.NewMem(), st, func(c *Config) { c.MaxBytes = 1 })
+	c := open(t, crash.NewFS(), st, func(c *Config) { c.MaxBytes = 1 })
 	r, err := c.Open(context.Background(), seg)
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +150,7 @@ func TestBordersAreNotCopied(t *testing.T) {
 func TestBatchStaysUntilNextCall(t *testing.T) {
 	st := newStore()
 	seg, data := archived(t, st, 0, repeat(40, 100_000)...)
-	c := open(t, vfs.NewMem(), st, func(c *Config) { c.MaxBytes = 1 })
+	c := open(t, crash.NewFS(), st, func(c *Config) { c.MaxBytes = 1 })
 	r, err := c.Open(context.Background(), seg)
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +190,7 @@ func TestLateStoreWrites(t *testing.T) {
 		}
 		return got, err
 	}
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	r, err := c.Open(context.Background(), seg)
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +237,7 @@ func TestReuseUnderLoad(t *testing.T) {
 		}
 		return got, err
 	}
-	c := open(t, vfs.NewMem(), st, func(c *Config) { c.MaxBytes = 5 << 20 })
+	c := open(t, crash.NewFS(), st, func(c *Config) { c.MaxBytes = 5 << 20 })
 	rounds := 20
 	if testing.Short() {
 		rounds = 4
@@ -313,7 +312,7 @@ func TestScanReusesMemory(t *testing.T) {
 	st := newStore()
 	seg, _ := archived(t, st, 0, repeat(160, 300_000)...)
 	for name, limit := range map[string]int64{"store": 1, "disk": 1 << 30} {
-		c := open(t, vfs.NewMem(), st, func(c *Config) { c.MaxBytes = limit })
+		c := open(t, crash.NewFS(), st, func(c *Config) { c.MaxBytes = limit })
 		taken := func() uint64 {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)

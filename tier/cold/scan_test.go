@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/tidemark-mq/tidemark/internal/errcode"
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 	"github.com/tidemark-mq/tidemark/segment"
+	"github.com/tidemark-mq/tidemark/tier/objstore"
 )
 
 // The first batch of a segment that nothing is known of costs one round trip and
@@ -26,7 +26,7 @@ func TestFirstBatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for _, from := range []int64{0, 133, 200, 399} {
-		c := open(t, vfs.NewMem(), st, func(c *Config) { c.MaxBytes = 1 })
+		c := open(t, crash.NewFS(), st, func(c *Config) { c.MaxBytes = 1 })
 		second, given := make(chan struct{}), make(chan struct{})
 		first := len(st.gets())
 		st.hook = func(ctx context.Context, n int, _ []byte, got int, err error) (int, error) {
@@ -86,7 +86,7 @@ func TestFirstBatch(t *testing.T) {
 	}
 	st.hook = nil
 	lost, _ := archived(t, nil, 1000, repeat(40, 20_000)...)
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	if _, err := c.Scan(ctx, lost, 1005); !errcode.Is(err, errcode.Gone) {
 		t.Errorf("scan of a lost segment: %v", err)
 	}
@@ -101,6 +101,7 @@ func TestFirstBatch(t *testing.T) {
 func TestBadOpening(t *testing.T) {
 	sizes := repeat(300, 1_000) // offsets say little about where batches lie
 	sizes = append(sizes, repeat(100, 60_000)...)
+	seg, data := archived(t, nil, 0, sizes...)
 	for name, bad := range map[string]func(p []byte, got int, err error) (int, error){
 		"flipped": func(p []byte, got int, err error) (int, error) {
 			for i := 100; i < len(p); i += 500 {
@@ -114,7 +115,9 @@ func TestBadOpening(t *testing.T) {
 	} {
 		for _, from := range []int64{0, 150, 299, 300, 399} {
 			st := newStore()
-			seg, data := archived(t, st, 0, sizes...)
+			if err := st.Put(context.Background(), seg.Key(), bytes.NewReader(data), int64(len(data)), objstore.PutOptions{}); err != nil {
+				t.Fatal(err)
+			}
 			pos, size, ok := whereabouts(&seg, from)
 			if !ok {
 				t.Fatalf("from %d: a scan would begin with a chunk", from)
@@ -125,7 +128,7 @@ func TestBadOpening(t *testing.T) {
 				}
 				return got, err
 			}
-			c := open(t, vfs.NewMem(), st, nil)
+			c := open(t, crash.NewFS(), st, nil)
 			b, err := c.Scan(context.Background(), seg, from)
 			if err != nil {
 				t.Fatal(err)
@@ -160,7 +163,7 @@ func TestOneOpening(t *testing.T) {
 		<-gate
 		return got, err
 	}
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	var wg sync.WaitGroup
 	for range 10 {
 		wg.Go(func() {

@@ -4,13 +4,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 )
 
 // A disk that runs short takes room from the cache: at least what was asked for
 // while there is any, and what was removed is a miss like any other.
 func TestShrink(t *testing.T) {
-	fs, st := vfs.NewMem(), newStore()
+	fs, st := crash.NewFS(), newStore()
 	seg, _ := archived(t, st, 0, repeat(240, 100_000)...)
 	c := open(t, fs, st, nil)
 	if _, err := scan(t, c, seg, 0); err != nil {

@@ -10,15 +10,15 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
-	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
 
 // The requests of cold reads: which ranges of the object, how many of them.
 func TestTranscript(t *testing.T) {
 	datadriven.Walk(t, "testdata/transcript", func(t *testing.T, path string) {
-		fs, st := vfs.NewMem(), newStore()
+		fs, st := crash.NewFS(), newStore()
 		var c *Cache
 		var seg manifest.Segment
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
 
@@ -57,7 +57,7 @@ func TestWholeRequests(t *testing.T) {
 		s, _ := archived(t, st, 1000*i, repeat(35, ChunkSize)...)
 		segs = append(segs, s)
 	}
-	c := open(t, vfs.NewMem(), st, nil)
+	c := open(t, crash.NewFS(), st, nil)
 	follow(t, c, segs, func() {})
 	whole, other := 0, 0
 	for _, g := range st.gets() {
@@ -82,7 +82,7 @@ func TestWindow(t *testing.T) {
 	st := newStore()
 	seg, _ := archived(t, st, 0, repeat(100, ChunkSize)...)
 	for _, x := range []struct{ all, least, most int64 }{{1 << 30, 56 << 20, 64 << 20}, {48 << 20, 28 << 20, 40 << 20}} {
-		c := open(t, vfs.NewMem(), st, func(c *Config) { c.AheadBytes, c.MaxBytes = x.all, 1 })
+		c := open(t, crash.NewFS(), st, func(c *Config) { c.AheadBytes, c.MaxBytes = x.all, 1 })
 		peak := int64(0)
 		follow(t, c, []manifest.Segment{seg}, func() { peak = max(peak, c.ahead.Load()) })
 		if peak < x.least || peak > x.most {
@@ -101,7 +101,7 @@ func TestStandingDisk(t *testing.T) {
 	gate := make(chan struct{})
 	var once sync.Once
 	release := func() { once.Do(func() { close(gate) }) }
-	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+	fs := errorfs.Wrap(crash.NewFS(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpCreate {
 			<-gate
 		}

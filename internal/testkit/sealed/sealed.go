@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/testkit/crash"
 	"github.com/tidemark-mq/tidemark/segment"
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 )
@@ -53,13 +54,14 @@ func File(t testing.TB, fs vfs.FS, dir string, id broker.PartitionID, base int64
 // nonce.
 func Object(t testing.TB, id broker.PartitionID, base int64, generation, nonce uint32, batches ...Batch) (manifest.Segment, []byte) {
 	t.Helper()
-	fs := vfs.NewMem()
+	fs := crash.NewFS()
 	path, in := File(t, fs, "d", id, base, batches...)
 	f, err := fs.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := io.ReadAll(f)
+	data := make([]byte, in.Bytes)
+	_, err = io.ReadFull(f, data)
 	if err = errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
