@@ -96,8 +96,9 @@ var hostiles = []hostile{
 			post("/v1/topics/"+topic+"/ack", `{"receipt_handle":"`+strings.Repeat(`\u0000`, 5000)+`"}`, "Content-Type: application/json"): http.StatusBadRequest,
 		})
 	}},
-	// B01, B18, B26, B242: keys, paths, methods and headers of any bytes.
-	{"odd bytes", 8, 0, func(_ context.Context, r *rig, _ int) error {
+	// B01, B18, B26, B242: keys, paths, methods and headers of any bytes, up to 1 MiB
+	// of them in a buffer that doubles.
+	{"odd bytes", 8, 2 << 20, func(_ context.Context, r *rig, _ int) error {
 		return r.expect(map[string]int{
 			post("/v1/topics/"+topic+"/produce?key=%00%FF%F0%9F%90%99", "x"):                                                                        http.StatusAccepted,
 			post("/v1/topics/"+topic+"/produce?key=%zz", "x"):                                                                                       http.StatusBadRequest,
