@@ -67,6 +67,9 @@ func (b *badBucket) sums(t testing.TB) map[string][32]byte {
 	t.Helper()
 	out := map[string][32]byte{}
 	for _, key := range b.keys(t, "") {
+		if strings.HasPrefix(key, "doctor/") {
+			continue // a look at the store's clock, which takes away what it put
+		}
 		data, _, err := objstore.ReadAll(context.Background(), b.below, key, 1<<30)
 		if err != nil {
 			t.Fatal(err)
