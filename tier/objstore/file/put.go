@@ -23,7 +23,7 @@ const (
 	// the end, a large object would go there in one go, and a sync of the log
 	// would wait behind all of it: so it goes there in pieces, and after each
 	// one the disk is left to others for as long as that took.
-	pieceBytes = 2 * copyBytes
+	pieceBytes = 8 * copyBytes
 	longestGap = 20 * time.Millisecond
 )
 
