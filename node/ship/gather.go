@@ -69,3 +69,8 @@ func (s *Shipper) gather() (int, error) {
 	}
 	return p.bytes - before, nil
 }
+
+// worthIt says whether the object has so much of the log that it, and what comes
+// behind it, need not wait for an interval to end: small ones would cost a request
+// each at the end of each file.
+func (s *Shipper) worthIt() bool { return s.pending.bytes >= s.opts.ObjectBytes/8 }

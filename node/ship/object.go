@@ -31,7 +31,7 @@ func (s *Shipper) shipOnce(ctx context.Context) (more bool, err error) {
 		}
 		return false, s.checkFenceNow(ctx)
 	}
-	behind := s.pending.full || s.pending.bytes >= s.opts.ObjectBytes/8
+	behind := s.worthIt()
 	data := s.pending.object()
 	key := manifest.WALKey(s.opts.Node, s.opts.Incarnation, run.First, run.Next)
 	start := s.opts.Now()

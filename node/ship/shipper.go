@@ -279,7 +279,7 @@ func (s *Shipper) wait(ctx context.Context) bool {
 			return true
 		}
 		n, err := s.gather()
-		if err != nil || s.pending.full {
+		if err != nil || s.pending.full && s.worthIt() {
 			return true // of an error the next try tells
 		}
 		if pause *= 2; n >= gatherBytes {
