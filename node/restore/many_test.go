@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark-mq/tidemark/internal/broker"
+	"github.com/tidemark-mq/tidemark/internal/testkit/s3server"
 	"github.com/tidemark-mq/tidemark/node/archive"
 	"github.com/tidemark-mq/tidemark/node/frame"
 	"github.com/tidemark-mq/tidemark/node/restore"
@@ -18,19 +19,43 @@ import (
 	"github.com/tidemark-mq/tidemark/tier/manifest"
 	"github.com/tidemark-mq/tidemark/tier/objstore"
 	"github.com/tidemark-mq/tidemark/tier/objstore/file"
+	"github.com/tidemark-mq/tidemark/tier/objstore/s3"
 )
 
 // BenchmarkManyPartitions restores 10,000 partitions of ten segments, each
-// published by an entry of its own, from an archive in a directory: without a record
-// in the log behind them, and with one in each, which is a file each. Next to the
-// whole it reports how long the chains took that are read before and behind the
-// claim, and the fences.
+// published by an entry of its own (T4). "segments" has no record in the log behind
+// them and its archive in a directory, "s3" the same in an S3 server on this machine,
+// "tails" one record in each, which is a file each. Next to the whole it reports how
+// long the chains took that are read before and behind the claim, and the fences.
 func BenchmarkManyPartitions(b *testing.B) {
-	b.Run("segments", func(b *testing.B) { manyPartitions(b, 0) })
-	b.Run("tails", func(b *testing.B) { manyPartitions(b, 1) })
+	directory := func(b *testing.B) objstore.Store {
+		store, err := file.Open(filepath.Join(b.TempDir(), "archive"), file.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return store
+	}
+	b.Run("segments", func(b *testing.B) { manyPartitions(b, directory(b), 0) })
+	b.Run("s3", func(b *testing.B) {
+		srv := s3server.Start(b)
+		backend, err := s3.Open(b.Context(), s3.Options{
+			Bucket: srv.Bucket, Prefix: "many", Endpoint: srv.Endpoint, Region: srv.Region,
+			AccessKeyID: srv.AccessKey, SecretAccessKey: srv.SecretKey,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		manyPartitions(b, objstore.Stack(backend, objstore.StackOptions{}), 0)
+	})
+	b.Run("tails", func(b *testing.B) { manyPartitions(b, directory(b), 1) })
 }
 
-func manyPartitions(b *testing.B, tail int64) {
+func manyPartitions(b *testing.B, store objstore.Store, tail int64) {
+	b.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			b.Error(err)
+		}
+	})
 	topics, partitions, segments := 10, uint32(1000), 10
 	if testing.Short() {
 		topics, partitions = 2, 100
@@ -63,10 +88,6 @@ func manyPartitions(b *testing.B, tail int64) {
 	wr.ship()
 	wr.state(state)
 	w.export()
-	store, err := file.Open(filepath.Join(b.TempDir(), "archive"), file.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
 	for _, key := range w.keys("") {
 		data := w.get(key)
 		if err := store.Put(b.Context(), key, bytes.NewReader(data), int64(len(data)), objstore.PutOptions{}); err != nil {
