@@ -207,6 +207,9 @@ func (l *Log) writeGroup(g *stagedGroup, synced bool) error {
 	if err := l.writeAt(g.buf[:size], l.mu.pos, synced); err != nil {
 		return errcode.Wrap(errcode.Storage, err, "write group of LSN %d at %d", g.first, l.mu.pos)
 	}
+	if l.o.TailBytes > 0 {
+		l.tail.add(g.buf[:size], l.mu.pos)
+	}
 	l.mu.pos += size
 	l.mu.entry.size.Store(max(l.mu.entry.size.Load(), l.mu.pos))
 	l.metrics.group(g.n, int(g.frames))

@@ -49,6 +49,7 @@ func newMachine(t *rapid.T) *machine {
 func (m *machine) options() Options {
 	o := testOptions(m.fs)
 	o.FileSize = 64 << 10 // many rotations, and cheap copies in the file system
+	o.TailBytes = []int{0, 5000, 40 << 10}[m.rng.IntN(3)]
 	o.KnownDurable, o.NextNeeded = m.acked, m.needed
 	o.Holds = map[string]uint64{"state": m.needed}
 	return o

@@ -67,6 +67,7 @@ func (f *life) run() {
 	camera := crash.FilmFaults(f.fs, rng, []int{6, 2, 0}[f.depth], f.promise, f.fault)
 	o := testOptions(f.fs)
 	o.FileSize, o.PoolFiles = 64<<10, rng.IntN(3)-1
+	o.TailBytes = []int{0, 5000, 40 << 10}[rng.IntN(3)]
 	o.NextNeeded, o.Holds = f.p.needed, map[string]uint64{"state": f.p.needed}
 	if rng.IntN(2) == 0 {
 		o.KnownDurable = f.p.acked

@@ -27,6 +27,7 @@ type Log struct {
 	syncMu sync.Mutex
 
 	mu    staging
+	tail  tail
 	files fileSet
 
 	traffic chan struct{} // capacity 1: a frame was reserved while the keeper slept
@@ -66,6 +67,7 @@ func Open(o Options, replay func(Frame) error) (*Log, RecoveryInfo, error) {
 	l.scans.New = func() any { return new(scanner) }
 	l.files.init(o)
 	l.mu.init(o)
+	l.tail.ring = make([]byte, o.TailBytes)
 	info, err := l.recover(replay)
 	if err == nil {
 		err = newMetrics(o.Registerer, l)

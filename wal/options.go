@@ -43,6 +43,9 @@ type Options struct {
 	// PoolFiles is how many prewritten spares are kept at most. 0 = 4,
 	// negative = none.
 	PoolFiles int
+	// TailBytes is how many of the bytes that were written last stay in memory, for
+	// those who follow the log by ReadGroups and EachGroup. 0 = none.
+	TailBytes int
 	// AckSyncInterval bounds how long something stays written but not durable,
 	// and is the distance of marks under traffic. 0 = 1 s.
 	AckSyncInterval time.Duration
@@ -130,6 +133,9 @@ func (o Options) Validate() error {
 	}
 	if d.MaxBytes < d.FileSize {
 		bad("wal: MaxBytes %d is below FileSize %d", d.MaxBytes, d.FileSize)
+	}
+	if d.TailBytes < 0 {
+		bad("wal: TailBytes %d is negative", d.TailBytes)
 	}
 	if d.AckSyncInterval < 0 {
 		bad("wal: AckSyncInterval %v is negative", d.AckSyncInterval)

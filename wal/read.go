@@ -70,7 +70,7 @@ func (l *Log) readFile(file *logFile, from, until uint64, maxBytes int, run *Gro
 	at := l.files.seek(file.first, from)
 	scan := l.scans.Get().(*scanner)
 	defer l.scans.Put(scan)
-	scan.reset(f, size, file.salt)
+	scan.reset(tailed{file.first, &l.tail, f}, size, file.salt)
 	scan.off = at.off
 	next := at.lsn
 	total := 0

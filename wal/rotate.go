@@ -153,6 +153,7 @@ func (l *Log) adopt(nb newborn, pos int64) {
 	entry.size.Store(max(nb.size, pos))
 	l.mu.file, l.mu.direct, l.mu.pos, l.mu.salt, l.mu.entry = nb.file, direct, pos, nb.header.Salt, entry
 	l.mu.Unlock()
+	l.tail.begin(entry.first, pos)
 
 	l.files.mu.Lock()
 	l.files.mu.list = append(l.files.mu.list, entry)
