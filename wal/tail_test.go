@@ -37,7 +37,7 @@ func TestTail(t *testing.T) {
 			default:
 				// The file is longer than what was written, as one that was written before is.
 				whole := append(bytes.Clone(file), bytes.Repeat([]byte{0xDD}, 4096)...)
-				off := rapid.IntRange(0, len(file)).Draw(t, "off")
+				off := len(file) - min(len(file), rapid.SampledFrom([]int{0, 1, 10, 1000, 40 << 10, 250 << 10, 1 << 20}).Draw(t, "back"))
 				p := make([]byte, rapid.IntRange(1, 200<<10).Draw(t, "length"))
 				n, err := tailed{first, &tl, bytes.NewReader(whole)}.ReadAt(p, int64(off))
 				if want := whole[off:min(len(whole), off+n)]; !bytes.Equal(p[:n], want) {
