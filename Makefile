@@ -130,7 +130,7 @@ bench-s1: build ## single-record produce against the reference programs (needs w
 	bench/s1.sh
 
 .PHONY: targets
-targets: tools build ## every speed target of one node: measured, met or not, about 15 minutes (ONLY=S1,T2 ARGS=-json; needs wrk)
+targets: tools build ## every speed target of one node: measured, met or not, about 30 minutes (ONLY=S1,T2 ARGS=-json; needs wrk)
 	go run ./bench/targets -only '$(ONLY)' $(ARGS)
 
 .PHONY: bench-peers

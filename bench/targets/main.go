@@ -36,7 +36,7 @@ func main() {
 	smoke := flag.Bool("smoke", false, "one short round of each: to see that it works, not to measure")
 	binary := flag.String("binary", "bin/tidemark", "the `program` to measure")
 	work := flag.String("work", os.TempDir(), "`directory` on the disk to measure")
-	limit := flag.Duration("limit", 25*time.Minute, "after this `long` what is left is not measured")
+	limit := flag.Duration("limit", 40*time.Minute, "after this `long` what is left is not measured")
 	flag.Parse()
 	ids := strings.FieldsFunc(*only, func(r rune) bool { return r == ',' || r == ' ' })
 	for _, id := range ids {
