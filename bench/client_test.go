@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"net/http"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,7 +13,6 @@ import (
 	"github.com/tidemark-mq/tidemark/api/client"
 	"github.com/tidemark-mq/tidemark/bench/rawhttp"
 	"github.com/tidemark-mq/tidemark/internal/broker"
-	"github.com/tidemark-mq/tidemark/node"
 )
 
 const (
@@ -23,25 +22,17 @@ const (
 )
 
 // BenchmarkClient is what the Go client's producer and consumer reach against a node
-// in this process, beside plain requests of one connection with the same bodies,
-// which encode and decode nothing. Each round produces and consumes
+// in this process, beside requests that are sent one after the other. Each round
+// produces and consumes
 //
-//	frames    batches of 1,000 that stand ready, one after the other
+//	frames    batches of 1,000 that stand ready, by a connection that encodes nothing
 //	producer  Send of each record, Linger and batches as by default
 //	requests  Consume and AckBatch of 100, one after the other
 //	consumer  a Consumer whose 8 handlers do nothing
 //
 // and reports records/s, producer/frames and consumer/requests.
 func BenchmarkClient(b *testing.B) {
-	n, err := node.Open(b.Context(), node.Options{Dir: filepath.Join(b.TempDir(), "data"), NodeID: "node-1", RaftAddr: "127.0.0.1:0", DiskReserve: 1})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := n.Close(); err != nil {
-			b.Error(err)
-		}
-	})
+	n := bareNode(b)
 	for _, topic := range []string{"frames", "producer"} {
 		six := uint32(6)
 		if _, err := n.CreateTopic(b.Context(), broker.TopicSpec{Name: topic, Partitions: &six}); err != nil {
@@ -66,8 +57,8 @@ func BenchmarkClient(b *testing.B) {
 		for round := range rounds(clientRounds) {
 			f := seconds(func() { sendFrames(b, url, values, total) })
 			p := seconds(func() { sendRecords(b, c, values, total) })
-			r := seconds(func() { takeRequests(b, c, "frames", total) })
-			q := seconds(func() { takeHandled(b, c, "producer", total) })
+			r := seconds(func() { takeRequests(b, c, total) })
+			q := seconds(func() { takeHandled(b, c, total) })
 			if round == 0 {
 				continue // warms
 			}
@@ -131,9 +122,9 @@ func sendRecords(b *testing.B, c *client.Client, values [][]byte, total int) {
 }
 
 // takeRequests consumes and acks total records with one request after the other.
-func takeRequests(b *testing.B, c *client.Client, topic string, total int) {
+func takeRequests(b *testing.B, c *client.Client, total int) {
 	for taken := 0; taken < total; {
-		msgs, err := c.Consume(b.Context(), topic, client.ConsumeOptions{Max: clientTake, Wait: 5 * time.Second})
+		msgs, err := c.Consume(b.Context(), "frames", client.ConsumeOptions{Max: clientTake, Wait: 5 * time.Second})
 		if err != nil || len(msgs) == 0 {
 			b.Fatalf("after %d of %d records: %v", taken, total, err)
 		}
@@ -141,19 +132,19 @@ func takeRequests(b *testing.B, c *client.Client, topic string, total int) {
 		for i := range msgs {
 			handles[i] = msgs[i].Handle
 		}
-		errs, err := c.AckBatch(b.Context(), topic, handles)
-		if err != nil || len(errs) > 0 && errs[0] != nil {
-			b.Fatal(err, errs)
+		errs, err := c.AckBatch(b.Context(), "frames", handles)
+		if err = errors.Join(append(errs, err)...); err != nil {
+			b.Fatal(err)
 		}
 		taken += len(msgs)
 	}
 }
 
 // takeHandled consumes total records with a Consumer.
-func takeHandled(b *testing.B, c *client.Client, topic string, total int) {
+func takeHandled(b *testing.B, c *client.Client, total int) {
 	var taken atomic.Int64
 	all := make(chan struct{})
-	q, err := c.NewConsumer(topic, func(context.Context, client.Message) error {
+	q, err := c.NewConsumer("producer", func(context.Context, client.Message) error {
 		if taken.Add(1) == int64(total) {
 			close(all)
 		}

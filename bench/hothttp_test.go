@@ -52,9 +52,8 @@ func BenchmarkHotHTTP(b *testing.B) {
 	rawX.report(b, "raw/tcp", true)
 }
 
-// hotNode is a node without archive whose topic has text of so many bytes, and the
-// URL of its records.
-func hotNode(b *testing.B, size int) string {
+// bareNode is a node without archive.
+func bareNode(b *testing.B) *node.Node {
 	n, err := node.Open(b.Context(), node.Options{Dir: filepath.Join(b.TempDir(), "data"), NodeID: "node-1", RaftAddr: "127.0.0.1:0", DiskReserve: 1})
 	if err != nil {
 		b.Fatal(err)
@@ -64,6 +63,13 @@ func hotNode(b *testing.B, size int) string {
 			b.Error(err)
 		}
 	})
+	return n
+}
+
+// hotNode is a node without archive whose topic has text of so many bytes, and the
+// URL of its records.
+func hotNode(b *testing.B, size int) string {
+	n := bareNode(b)
 	one := uint32(1)
 	if _, err := n.CreateTopic(b.Context(), broker.TopicSpec{Name: "hot", Partitions: &one}); err != nil {
 		b.Fatal(err)

@@ -16,6 +16,7 @@ type GroupRun struct {
 // holds the LSN from, of one file, about maxBytes at most but never less than
 // one group. Each is header and frames without padding, verified, and the
 // caller's to keep. Sequential calls go on where the one before ended.
+// What Options.TailBytes keeps comes from memory, the rest from the disk.
 // Errors: errcode.Gone (recycled), errcode.Corrupt (the disk gives back
 // something else than was written), errcode.Storage, errcode.InvalidArgument.
 func (l *Log) ReadGroups(from uint64, maxBytes int) (GroupRun, error) {

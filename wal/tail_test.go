@@ -79,8 +79,8 @@ func (f *readFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Who follows the log reads nothing of the disk, except the end of a file whose
-// successor has begun; who comes late reads the rest there.
+// Who follows a file of the log reads nothing of the disk; who comes late reads
+// there what the tail has no more.
 func TestFollowersReadTheTail(t *testing.T) {
 	fs := &readFS{FS: newFS()}
 	o := oneFile(fs)
